@@ -1,10 +1,11 @@
-//! Measures a World of many running LRPs. Each LRP is a process with one instance, desired, claimed and
-//! started through the real machines. Its entries are decoded from JSON as in the journal.
+//! Measures a World (the state folded from the log) of many running LRPs. Each LRP is a process with one
+//! instance that was desired, claimed and started through the real state machines. Its entries are decoded
+//! from JSON as in the journal.
 //!
 //! `cargo run --release -p projections --example memory -- [LRPs] [definitions]`: the default is a million
-//! LRPs, and as many different definitions. A second process reads a snapshot back, so that its memory can be
-//! measured. The measurement is repeated with fewer LRPs while World snapshots are held. Finally, one process
-//! with the maximum number of instances takes the same steps, one instance after the other.
+//! LRPs, each with its own definition. A second process reads a snapshot back, and its memory is measured.
+//! The measurement is repeated with fewer LRPs while World snapshots are held. Finally, one process with the
+//! maximum number of instances goes through the same steps, one instance after the other.
 //!
 //! `cargo run --release -p projections --example memory -- wide [processes] [instances]`: only processes with
 //! many instances. The default is a thousand processes with a thousand instances each.
@@ -32,13 +33,13 @@ use schemas::{
 };
 
 const CELLS: u64 = 2_000;
-/// Decisions in one entry, as a busy shard groups them.
+/// Number of decisions in one entry, typical for a busy shard.
 const BATCH: usize = 250;
-/// LRPs in the World that is folded while World snapshots are held.
+/// Number of LRPs in the measurement with held World snapshots.
 const SNAPSHOT_LRPS: u64 = 100_000;
 const MIB: f64 = 1_048_576.0;
 
-/// Step in the life of an LRP.
+/// Step of an LRP from its creation to RUNNING.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Desire,
@@ -122,8 +123,8 @@ fn main() {
     one_process();
 }
 
-/// Repeats the steps while World snapshots are held, a new one for each entry, like a BBS under a constant
-/// load of queries.
+/// Repeats the steps while World snapshots are held. Each entry adds a new snapshot, like a BBS under a
+/// constant load of queries.
 fn measure_snapshots(lrps: u64) {
     for (max_held, decisions) in
         [(0, BATCH), (limits::WORLD_SNAPSHOTS_HELD, BATCH), (0, 1), (limits::WORLD_SNAPSHOTS_HELD, 1)]
@@ -159,7 +160,7 @@ fn snapshot(world: &World, lrps: u64) {
     assert!(ended.success());
 }
 
-/// Reads a snapshot, as a starting service does.
+/// Reads a snapshot, like a starting service.
 fn restore(path: &str, lrps: u64) {
     let empty = rss();
     let bytes = std::fs::read(path).expect("the snapshot can be read");
@@ -325,7 +326,7 @@ impl Journal {
         }
     }
 
-    /// Judges a command with the process state machine.
+    /// Decides a command with the process state machine.
     fn judge(&mut self, guid: &ProcessGuid, command: &Command) -> Decision {
         let known = self.world.process(guid);
         let present = |cell: &CellId| self.world.is_present(cell);
@@ -376,7 +377,7 @@ fn cell_id(number: u64) -> CellId {
     CellId::new(&format!("cell-{number:05}")).expect("legal")
 }
 
-/// Returns a guid with the length of a UUID. The guids of consecutive numbers are in no order.
+/// Returns a guid with the length of a UUID. Consecutive numbers result in guids without an order.
 fn guid(number: u64) -> ProcessGuid {
     let mut ids = IdGenerator::new(number);
     ProcessGuid::new(&ids.next(Timestamp(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))).to_string())

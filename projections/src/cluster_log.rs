@@ -1,10 +1,10 @@
-//! The cluster's own subject, read completely before the rest of the journal. It contains the positions that
-//! operators quarantined.
+//! The cluster's own subject, which contains the positions that operators quarantined. A program reads this
+//! subject completely before the rest of the journal.
 //!
-//! A quarantine is recorded after the position that it concerns. A program that reads the journal from its
+//! A quarantine is recorded after the quarantined position. A program that reads the journal from its
 //! beginning must know the record before it reaches the position. The cluster's subject is small: it only
-//! contains elections, format levels and quarantine records. Reading it first gives all programs the same
-//! projected state (World), regardless of when they started to read.
+//! contains elections, format levels and quarantine records. Because every program reads the subject first,
+//! all programs have the same projected state (World), regardless of when they started to read.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use crate::reader::{cluster_events, is_founding};
 /// Positions that operators quarantined, with their reasons.
 pub type QuarantinedPositions = BTreeMap<Position, String>;
 
-/// State of the cluster's subject, as far as it was read.
+/// State of the cluster's subject up to the last message that was read.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterLog {
-    /// State of the cluster. `None` before it is founded.
+    /// State of the cluster. `None` before the cluster is founded.
     cluster: Option<Cluster>,
     /// Position of the last message, valid or not.
     last: Position,
@@ -83,7 +83,7 @@ impl ClusterLog {
         }
     }
 
-    /// Returns the cluster's id, or `None` before it is founded.
+    /// Returns the cluster's id, or `None` before the cluster is founded.
     #[must_use]
     pub fn cluster_id(&self) -> Option<ClusterId> {
         Some(self.cluster.as_ref()?.id)
@@ -107,12 +107,12 @@ impl ClusterLog {
         &self.positions
     }
 
-    /// Judges an order to quarantine a position. The order is refused if this program can read the position,
-    /// or if every program skips it anyway. `stands` is the content of the position, or `None` if the
-    /// position has no message.
+    /// Decides on an order to quarantine a position. The order is refused if this program can read the
+    /// position, or if every program skips the position anyway. `stands` is the content of the position, or
+    /// `None` if the position has no message.
     ///
     /// # Errors
-    /// Returns the reason why the position cannot be quarantined, for the operator.
+    /// Returns the reason that the position cannot be quarantined, for the operator.
     pub fn judge(
         &self,
         ids: &mut IdGenerator,
@@ -155,7 +155,7 @@ impl ClusterLog {
         Ok(QuarantineOutcome::Append(self.last, self.entry(ids, now, event, actor, Some(reason))))
     }
 
-    /// Returns the entry that founds a cluster with this number of shards, the first entry of a log.
+    /// Returns the founding entry of a cluster with this number of shards. It is the first entry of a log.
     ///
     /// # Errors
     /// `ResourceExists` if the cluster is founded already.

@@ -2,8 +2,9 @@
 //! domain, in log order (SwarmKit orchestrators, "Task reaper"; docs/internals/model/history.md, "Ended
 //! containers and tasks").
 //!
-//! Only queries read this part of the World, so its size affects no decision. The number of ends is limited
-//! per index, per process, per domain and in total. The oldest end is always evicted first.
+//! Only queries read this part of the World (the state folded from the log), so the size of the history
+//! affects no decision. The number of ends is limited per index, per process, per domain and in total. The
+//! oldest end is always evicted first.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -116,7 +117,7 @@ impl History {
         range.map(|(key, ended)| (key, &**ended))
     }
 
-    /// Folds the events of a decision about a process, given in its state after the decision.
+    /// Folds the events of a decision about a process. `process` is the state after the decision.
     pub(crate) fn fold(
         &mut self,
         process: &Process,
@@ -160,8 +161,8 @@ impl History {
         }
     }
 
-    /// Applies a change of a process's history limit. The process may also have removed its limit, so that
-    /// the limit of the cluster applies. Containers beyond the limit are evicted at once.
+    /// Applies a change of a process's history limit. If the process has removed its limit, the limit of the
+    /// cluster applies. Containers beyond the limit are evicted at once.
     fn limit(&mut self, process: &Process) {
         let Some(desired) = &process.desired else { return };
         let before = self.limit_per_index(&process.guid);
@@ -176,7 +177,8 @@ impl History {
         }
     }
 
-    /// Removes the earlier end of a container that is alive or ends again, because its lost cell came back.
+    /// Removes the recorded end of a container that runs or ends again. This happens when the lost cell of
+    /// the container comes back.
     fn revive(&mut self, process: &ProcessGuid, index: u32, container: InstanceGuid) {
         // Most processes have no ended container.
         if !self.counts.contains_key(process) {

@@ -1,7 +1,7 @@
-//! Figures of the World for metrics.
+//! Figures of the World (the state folded from the log) for metrics.
 //!
-//! Folding maintains most of them. The others need a scan over all processes, so callers compute them where
-//! latency does not matter. A World snapshot is sufficient.
+//! Folding maintains most figures. The other figures need a scan over all processes, so callers compute them
+//! where latency does not matter. A World snapshot is sufficient.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,11 +32,11 @@ pub struct Figures {
     pub instances_missing: u64,
     /// Instances at indices that are not desired.
     pub instances_extra: u64,
-    /// UNCLAIMED instances with a placement error: no cell can take them.
+    /// UNCLAIMED instances with a placement error: no cell can run them.
     pub instances_unplaced: u64,
     /// Instances that have been UNCLAIMED for two minutes or longer.
     pub instances_waiting: u64,
-    /// PENDING tasks with a placement error: no cell can take them.
+    /// PENDING tasks with a placement error: no cell can run them.
     pub tasks_unplaced: u64,
     /// Rollouts that are not completed, by phase.
     pub rollouts: RolloutCounts,
@@ -52,9 +52,9 @@ pub struct Figures {
 pub struct RolloutCounts {
     /// Rollouts that replace indices and have not given up any index.
     pub rolling: u64,
-    /// Rollouts that wait for a decision of an operator or a client.
+    /// Rollouts that wait until an operator or a client resumes them or rolls them back.
     pub paused: u64,
-    /// Rollouts that continue, but have given up some indices for now.
+    /// Rollouts in progress that have given up some indices for now.
     pub stalled: u64,
 }
 
@@ -63,14 +63,14 @@ pub struct RolloutCounts {
 pub struct CellFigures {
     /// Capacity of the cell.
     pub total: Resources,
-    /// Resources reserved by the containers that the log has on the cell.
+    /// Resources that the containers on the cell reserve, according to the log.
     pub used: Resources,
-    /// Time since the last heartbeat, or `None` if this BBS has not received one yet.
+    /// Time since the last heartbeat. `None` if this BBS has not received a heartbeat yet.
     pub heartbeat_age: Option<Duration>,
 }
 
 impl Figures {
-    /// Computes the figures from a World and from the observations of the BBS that are not in the log.
+    /// Computes the figures from a World and from the BBS's observations, which are not in the log.
     #[must_use]
     pub fn new(world: &World, observed: &Observed) -> Self {
         let mut figures = Self { counts: world.counts(), ..Self::default() };
@@ -129,7 +129,7 @@ impl RolloutCounts {
     }
 }
 
-/// Time in the UNCLAIMED state after which an instance counts as waiting for long.
+/// Time in the UNCLAIMED state after which an instance is counted in `instances_waiting`.
 pub(crate) const LONG_WAIT: Duration = Duration::from_mins(2);
 
 /// Returns `true` if an instance has been UNCLAIMED for [`LONG_WAIT`] or longer, for any reason.

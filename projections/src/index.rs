@@ -1,9 +1,10 @@
-//! Indexes of the World: the sets that answer the services' queries. Folding updates them slot by slot and
-//! never reads what a decision did not touch.
+//! Indexes of the World (the state folded from the log): the sets that answer the services' queries. Folding
+//! updates the sets slot by slot, and reads only the slots that a decision touched. A slot is one index of a
+//! process.
 //!
-//! Each slot and each task has [`Facts`], its contribution to the sets. Folding a decision compares the facts
-//! before and after it. So a set does not depend on the history of its members. A World restored from a
-//! snapshot has the same sets as a folded one.
+//! Each slot and each task has [`Facts`], its contribution to the sets. Folding compares the facts before and
+//! after a decision. Therefore a set does not depend on the history of its members, and a World restored from
+//! a snapshot has the same sets as a folded World.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -30,7 +31,7 @@ pub enum WorkRef {
     Task(TaskGuid),
 }
 
-/// Aggregate that convergence has work for.
+/// Aggregate with due work for convergence.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Due {
     Process(ProcessGuid),
@@ -39,8 +40,8 @@ pub enum Due {
     Parameterised(ParameterisedGuid),
 }
 
-/// Counts of processes, instances, tasks and evaluations. Aggregates that are gone and only remembered are
-/// not counted.
+/// Counts of processes, instances, tasks and evaluations. Aggregates that are gone, and only remembered for a
+/// while, do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Desired processes.
@@ -56,7 +57,7 @@ pub struct Counts {
 pub struct InstanceCounts {
     pub unclaimed: u64,
     pub claimed: u64,
-    /// RUNNING instances, without evacuating ones.
+    /// RUNNING instances, except evacuating ones.
     pub running: u64,
     pub crashed: u64,
     /// Evacuating instances.
@@ -98,8 +99,8 @@ impl TaskCounts {
     }
 }
 
-/// Resources of containers whose definition is no longer recorded: containers of an earlier epoch, and
-/// containers that are still stopping. They are noted when the definition is removed.
+/// Resources of containers whose definition is no longer recorded. These containers belong to an earlier
+/// epoch or are still stopping. The resources are noted when the definition is removed.
 pub(crate) type FormerResources = BTreeMap<ProcessGuid, BTreeMap<(Place, InstanceGuid), Resources>>;
 
 /// Work on a cell according to the log.
@@ -123,15 +124,15 @@ pub(crate) struct Index {
     pub(crate) global: BTreeSet<ProcessGuid>,
     /// Next due time of each process's rollout and of each periodic task.
     due_aggregates: BTreeSet<(Timestamp, Due)>,
-    /// Aggregates that are gone and only remembered, by the time at which they may be forgotten.
+    /// Aggregates that are gone and only remembered, by the time from which they may be forgotten.
     pub(crate) gone: ExpiryQueue,
-    /// Aggregates with ended evaluations, by the time at which the first of these is removed.
+    /// Aggregates with ended evaluations, by the time at which the first ended evaluation is removed.
     pub(crate) evaluated: ExpiryQueue,
     /// Quota-relevant usage of each domain, without domains that use nothing.
     pub(crate) usage: OrdMap<Domain, Usage>,
 }
 
-/// Aggregates by subject and by the time from which something about them expires.
+/// Aggregates by subject and by expiry time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ExpiryQueue(BTreeMap<Subject, BTreeSet<(Timestamp, Due)>>);
 
@@ -159,7 +160,7 @@ impl ExpiryQueue {
         }
     }
 
-    /// Removes and returns one aggregate of the subject that has expired at `now`.
+    /// Removes and returns one aggregate of the subject that expires at or before `now`.
     pub(crate) fn pop(&mut self, subject: &Subject, now: Timestamp) -> Option<Due> {
         let all = self.0.get_mut(subject)?;
         if all.first()?.0 > now {
@@ -198,7 +199,7 @@ impl Due {
     }
 }
 
-/// State of a slot's instance or of a task, as counted.
+/// Counted state of a slot's instance or of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CountedState {
     Unclaimed,
@@ -226,7 +227,7 @@ pub(crate) struct Facts {
     stopping: bool,
     callback: bool,
     due: Option<Timestamp>,
-    /// Containers: that of the instance or task, and that of the evacuating instance if it is a different
+    /// Container of the instance or task, and the container of the evacuating instance if it is a different
     /// one.
     held: [Option<ContainerUse>; 2],
 }
@@ -247,7 +248,7 @@ pub(crate) struct AggregateFacts {
 }
 
 impl Facts {
-    /// Returns the facts of a slot. They are empty if the slot does not exist.
+    /// Returns the facts of a slot. The facts are empty if the slot does not exist.
     pub(crate) fn of_slot(process: &Process, slot: Option<&Slot>, former: &FormerResources) -> Self {
         let Some(slot) = slot else { return Self::default() };
         let actual = slot.actual.as_ref();
@@ -268,7 +269,7 @@ impl Facts {
         }
     }
 
-    /// Returns the facts of a task. They are empty if the task does not exist or was deleted.
+    /// Returns the facts of a task. The facts are empty if the task does not exist or was deleted.
     pub(crate) fn of_task(task: Option<&Task>) -> Self {
         let Some((task, state)) = task.and_then(|task| Some((task, task.state.as_ref()?))) else {
             return Self::default();
@@ -318,9 +319,9 @@ impl Facts {
     }
 }
 
-/// Returns the resources of a process's container: those noted when its definition was removed, or else those
-/// of its current definition. A container with an unknown definition counts as one container without memory,
-/// disk or ports.
+/// Returns the resources of a process's container. If the definition was removed, the resources were noted at
+/// that time. Otherwise they are those of the current definition. A container with an unknown definition
+/// counts as one container without memory, disk or ports.
 fn takes(process: &Process, place: &Place, container: InstanceGuid, former: &FormerResources) -> Resources {
     let noted = || former.get(&process.guid)?.get(&(place.clone(), container)).copied();
     let recorded = || {
@@ -590,7 +591,7 @@ impl Index {
         self.evaluated.reassign(shards);
     }
 
-    /// Returns the aggregates that are due at `now`, each once, earliest first.
+    /// Returns the aggregates that are due at `now`, earliest first and without duplicates.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<Due> {
         let mut seen = BTreeSet::new();
         let all = self.due_times(now).into_iter();

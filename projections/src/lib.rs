@@ -1,5 +1,5 @@
 //! Projections of the log. Entries are folded in order into the projected state, the [`World`]. All answers
-//! are derived from it.
+//! are derived from the World.
 //!
 //! The crate is pure: no clock, no randomness, no I/O waits. Folding a valid log never fails.
 //!
@@ -10,9 +10,9 @@
 //! | [`cluster_log`] | positions that operators quarantined, read before the rest of the log |
 //! | [`queries`], [`records`] | the state as rows for clients and as records for reps |
 //! | [`figures`] | the state in numbers, for metrics |
-//! | `index.rs` | indexes of the World that make its queries fast, maintained slot by slot |
+//! | `index.rs` | indexes that make queries of the World fast, maintained slot by slot |
 //! | `share.rs` | deduplication of equal names and definitions in memory |
-//! | `ended.rs` | history of ended work, for queries |
+//! | `ended.rs` | history of ended instances and tasks, for queries |
 //! | [`tables`] | conversion of each entry to changes of database tables, and the columns of these tables |
 //! | `snapshot.rs` | serialization of the World |
 

@@ -1,12 +1,13 @@
-//! Reader of the journal: distinguishes entries from messages that are quarantined.
+//! Reader of the journal: distinguishes entries from quarantined messages.
 //!
 //! Every process skips messages that are not entries, such as garbage, damaged entries, and entries on a
 //! wrong subject. So the rest of the log stays usable, and all processes have the same projected state
 //! (World). Quarantined messages are counted and shown.
 //!
-//! An entry of a newer program stops the reader, because skipping it would base decisions on incomplete
-//! state. An operator may still quarantine its position. Such quarantines are recorded on the cluster's
-//! subject ([`crate::cluster_log`]). The reader knows them before it reads the first position.
+//! An entry of a newer program stops the reader, because without the entry decisions would be based on
+//! incomplete state. An operator may still quarantine the position of such an entry. The cluster's subject
+//! records these quarantines ([`crate::cluster_log`]). The reader knows them before it reads the first
+//! position.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ pub enum ReadMessage {
 pub struct Reader {
     /// Number of shards that the cluster was founded with. `None` before the founding.
     shards: Option<u16>,
-    /// Later numbers of shards. Each applies to the entries after its position.
+    /// Changes of the number of shards. Each number applies to the entries after its position.
     resharded: Vec<(Position, u16)>,
     /// End of each subject.
     ends: BTreeMap<Subject, End>,
@@ -48,7 +49,7 @@ pub struct Reader {
     quarantined: QuarantinedEntries,
 }
 
-/// End of a subject, as far as it was read.
+/// End of a subject in the part of the log that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Position of the last message, valid or not; 0 if there is none.
@@ -71,14 +72,14 @@ struct Stored {
     quarantined: QuarantinedEntries,
 }
 
-/// Returns an empty entry, to be folded where the journal holds no entry.
+/// Returns an empty entry. Callers fold it at a position without an entry.
 #[must_use]
 pub fn empty_entry() -> Entry {
     Entry { id: EntryId(uuid::Uuid::nil()), format: cluster::FORMAT, decisions: vec![] }
 }
 
 impl Reader {
-    /// Creates a reader that knows all positions that operators quarantined, even if the journal records a
+    /// Creates a reader that knows all positions that operators quarantined. The journal may record such a
     /// quarantine later than the reader's position.
     #[must_use]
     pub fn with_quarantines(by_operators: QuarantinedPositions) -> Self {
@@ -98,16 +99,16 @@ impl Reader {
             by_operators: self.by_operators.clone(),
             quarantined: self.quarantined.clone(),
         };
-        // The shard counts come last: snapshots of version 7 end before them.
+        // The shard counts come last, because snapshots of version 7 end before them.
         postcard::to_stdvec(&(stored, &self.resharded)).expect("serializing plain data to memory cannot fail")
     }
 
-    /// Restores a reader from its serialized state at `position`. It uses the given quarantined positions for
-    /// later entries.
+    /// Restores a reader from its serialized state at `position`. For later positions, the reader uses the
+    /// given quarantined positions.
     ///
     /// # Errors
-    /// Returns a message if the bytes are not a reader's state, or if the quarantined positions up to
-    /// `position` differ.
+    /// Returns a message if the bytes are not a reader's state, or if the bytes and the given quarantines
+    /// differ up to `position`.
     pub fn from_bytes(
         bytes: &[u8],
         position: Position,
@@ -153,8 +154,8 @@ impl Reader {
         self.resharded.last().map_or(self.shards, |(_, shards)| Some(*shards))
     }
 
-    /// Returns `true` if the number of shards was changed. Entries of one process or task may then be on
-    /// several subjects.
+    /// Returns `true` if the number of shards was changed. After a change, entries of one process or task may
+    /// be on several subjects.
     #[must_use]
     pub const fn is_resharded(&self) -> bool {
         !self.resharded.is_empty()
@@ -201,7 +202,7 @@ impl Reader {
         }
     }
 
-    /// Records the result of [`Reader::look`] for the next position and returns it.
+    /// Records the result of [`Reader::look`] for the next position and returns the result.
     pub fn take(&mut self, position: Position, subject: &str, read: ReadMessage) -> ReadMessage {
         if let Some(subject) = Subject::parse(subject) {
             self.ends.entry(subject).or_default().position = position;
@@ -241,8 +242,8 @@ impl Reader {
     }
 
     /// Switches later entries of processes and tasks to the subjects of another number of shards. The time of
-    /// a process or task must not decrease when it moves to another subject. So each of these subjects starts
-    /// at the latest time of all.
+    /// a process or task must not decrease when the process or task moves to another subject. So each new
+    /// subject starts at the latest time of all subjects.
     fn reshard(&mut self, position: Position, shards: u16) {
         let latest = self.ends.iter().filter(|(subject, _)| subject.is_shard()).map(|(_, end)| end.at).max();
         for subject in shard_subjects(shards) {
@@ -252,8 +253,8 @@ impl Reader {
         self.resharded.push((position, shards));
     }
 
-    /// Returns the reason if an entry is a copy of an old entry that was written again. Such a copy is
-    /// recognised because time on a subject only increases from decision to decision.
+    /// Returns the reason if an entry is a copy of an old entry that was written again. The time on a subject
+    /// increases with every decision, so the older time identifies the copy.
     fn replay_reason(&self, entry: &Entry) -> Option<String> {
         let end = self.ends.get(&self.subject_of(entry)?).filter(|end| end.entry > Position(0))?;
         let first = entry.decisions.first().filter(|first| first.at <= end.at)?;
@@ -263,8 +264,8 @@ impl Reader {
         })
     }
 
-    /// Returns an error if the entry quarantines a position that this reader has read without knowing about
-    /// the quarantine. The log must then be read again from its beginning.
+    /// Returns an error if the entry quarantines a position that this reader has already read as not
+    /// quarantined. In this case the log must be read again from its start.
     fn check_quarantines(&self, entry: &Entry) -> Result<(), String> {
         let unknown = |event: &cluster::Event| match event {
             cluster::Event::EntryQuarantined { position, .. } => {
@@ -292,7 +293,8 @@ impl Reader {
         Some(entry.decisions.first()?.aggregate.subject(self.shards()?))
     }
 
-    /// Decodes the entry at a position that this reader has read, or at the next one. Records nothing.
+    /// Decodes the entry at the next position, or at a position that this reader has already read. Records
+    /// nothing.
     ///
     /// # Errors
     /// See [`Entry::decode`]. An entry on a wrong subject is `Malformed`.
@@ -463,7 +465,7 @@ mod tests {
         };
         assert_eq!(why(&first), "repeated entry: first written at position 2");
         assert_eq!(why(&second), "repeated entry: first written at position 3");
-        // A copy with another id is recognised by its time.
+        // The time identifies a copy with another id.
         assert!(why(&with_id(7, &cell_at(6, "c1"))).contains("is not later than position 3"));
     }
 
@@ -493,8 +495,8 @@ mod tests {
             }
         }
         assert_eq!(reader.quarantined().last[0].position, Position(2));
-        // A reader that does not know the quarantine stops at the quarantined position. If it could read that
-        // position, it stops at the record of the quarantine.
+        // A reader that does not know the quarantine stops at the quarantined position. If the reader could
+        // read that position, it stops at the entry that records the quarantine.
         let mut unknowing = Reader::default();
         assert!(is_entry(&unknowing.read(Position(1), log[0].0, &log[0].1)));
         assert!(unknowing.read(Position(2), log[1].0, &log[1].1).unwrap_err().contains("format 99"));

@@ -1,4 +1,4 @@
-//! Records as reps receive them: the state of the work that concerns a cell.
+//! Records for reps: the state of the work (instances and tasks) on a cell.
 
 use schemas::actual::{Actual, State};
 use schemas::cluster::{Cluster, Terms};
@@ -12,7 +12,7 @@ use schemas::{ActualLrpKey, Place, cell, task};
 use crate::index::WorkRef;
 use crate::world::World;
 
-/// Returns the record of a piece of work, or [`Record::Absent`] if it has none.
+/// Returns the record of an instance or task, or [`Record::Absent`] if it has no record.
 #[must_use]
 pub fn record(world: &World, work: &WorkRef) -> Record {
     let found = match work {
@@ -22,13 +22,13 @@ pub fn record(world: &World, work: &WorkRef) -> Record {
     found.unwrap_or(Record::Absent)
 }
 
-/// Returns the highest terms in the log.
+/// Returns the highest terms of the leaders in the log.
 #[must_use]
 pub fn terms(world: &World) -> Terms {
     world.cluster().map(Cluster::terms).unwrap_or_default()
 }
 
-/// Returns every record that names the cell, and the records of the work that the request lists.
+/// Returns every record that names the cell, and the record of each instance and task in the request.
 #[must_use]
 pub fn cell_records(world: &World, asked: &Records) -> RecordsAnswer {
     let key = |work: &WorkKey| match work {
@@ -48,9 +48,10 @@ pub fn cell_records(world: &World, asked: &Records) -> RecordsAnswer {
     }
 }
 
-/// Returns the record of a slot. A process has a record even for a slot without an instance, and even after
-/// the process is gone and only remembered. The epoch in this record determines which containers belong to
-/// it. `changed_at` shows whether a later report is newer than the last change.
+/// Returns the record of a slot, which is an index with a definition. A process has a record even for a slot
+/// without an instance, and even while the removed process is only remembered. The epoch in this record
+/// determines which containers belong to the slot. `changed_at` shows whether a later report is newer than
+/// the last change.
 fn lrp_record(process: &Process, place: &Place) -> Record {
     let slot = process.slot(place);
     let twin = slot.and_then(|slot| slot.evacuating.as_deref());
@@ -76,8 +77,8 @@ fn lrp_record(process: &Process, place: &Place) -> Record {
     })
 }
 
-/// Returns the replacement of an instance that is only evacuating. A RUNNING instance without a stop request
-/// is preferred, then the desired one.
+/// Returns the replacement of an evacuating instance that has no other instance in its slot. A RUNNING
+/// instance without a stop request is preferred, followed by an instance of a desired slot.
 fn successor<'a>(process: &'a Process, place: &Place) -> Option<&'a Actual> {
     let rank = |place: &Place, lrp: &Actual| (lrp.keeps_running(), process.is_desired(place));
     process.actuals_at(place.index).max_by_key(|(place, lrp)| rank(place, lrp)).map(|(_, lrp)| lrp)

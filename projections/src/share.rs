@@ -1,7 +1,8 @@
 //! Deduplication of equal names and definitions in memory.
 //!
-//! A million instances typically belong to a few domains, run on a few thousand cells, and use one of a few
-//! thousand definitions. Decoded from the log, each instance would have its own copy.
+//! A million instances typically belong to a few domains, run on a few thousand cells, and use a few thousand
+//! definitions. Without deduplication, each instance would have a separate copy of these values after it is
+//! decoded from the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use serde::Serialize;
 
 use crate::index::OnCell;
 
-/// Definitions, their parts, policies and domains in use. Sharing does not affect the state of the World, so
-/// two values are always equal.
+/// Definitions, their parts, policies and domains in use. Sharing does not affect the state of the World (the
+/// state folded from the log), so two values of this type are always equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
     definitions: Pool<Definition>,
@@ -40,7 +41,7 @@ impl PartialEq for Shared {
 }
 
 impl Shared {
-    /// Counts a process or task in its domain, and makes it share the text of the domain's name.
+    /// Counts a process or task in its domain. Replaces its domain by the shared copy.
     pub(crate) fn enter(&mut self, domain: &mut Domain) {
         if let Some((known, _)) = self.domains.get_key_value(domain) {
             *domain = known.clone();
@@ -104,7 +105,7 @@ impl Shared {
     }
 }
 
-/// Makes the healthy definition's id share the text of the active one's.
+/// Makes the id of the healthy definition share the text of the active definition's id.
 pub(crate) fn share_healthy_id(process: &mut Process) {
     let Some(desired) = &mut process.desired else { return };
     if desired.healthy_definition_id.as_ref() == Some(&desired.active_definition_id) {
@@ -146,13 +147,13 @@ fn share_cell(cell: &mut CellId, cells: &OrdMap<CellId, OnCell>) {
     }
 }
 
-/// Pool of distinct values. A value without other references is dropped at the next sweep. So the number of
-/// unused values is at most the number of used ones plus [`SPARE`].
+/// Pool of distinct values. A value without other references is dropped at the next sweep. The number of
+/// unused values is at most the number of used values plus [`SPARE_VALUES`].
 #[derive(Clone, Debug)]
 struct Pool<T> {
-    /// Values by a hash of their bytes. If two values have the same hash, only the first one is shared.
+    /// Values by a hash of their bytes. If two values have the same hash, only the first value is shared.
     values: BTreeMap<u64, Arc<T>>,
-    /// Most recently shared value. The next value is often equal, and then needs no hash.
+    /// Most recently shared value. The next value is often equal to it, and then no hash is computed.
     last: Option<Arc<T>>,
     sweep_at: usize,
 }
@@ -178,7 +179,7 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
         self.share_with(value, |_| {});
     }
 
-    /// Shares a value. A new value first shares its parts, while it has no other reference.
+    /// Shares a value. A new value has no other reference yet, so its parts are shared first.
     fn share_with(&mut self, value: &mut Arc<T>, share_parts: impl FnOnce(&mut T)) {
         if let Some(last) = self.last.as_ref().filter(|last| *last == value) {
             *value = Arc::clone(last);
@@ -197,7 +198,7 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
             self.values.retain(|_, value| Arc::strong_count(value) > 1);
             self.sweep_at = 2 * self.values.len() + SPARE_VALUES;
         }
-        // The clone is compact: a value decoded from text has vectors with spare capacity.
+        // A value that was decoded from text has vectors with spare capacity. The clone has none.
         let mut own = (**value).clone();
         share_parts(&mut own);
         *value = Arc::new(own);

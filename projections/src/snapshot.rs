@@ -1,5 +1,5 @@
-//! Serialization of the World. A snapshot only saves time: folding the log from its beginning gives the same
-//! World, so a snapshot can always be deleted.
+//! Serialization of the World (the state folded from the log). A snapshot only saves time: folding the log
+//! from its beginning gives the same World, so a snapshot can always be deleted.
 //!
 //! ```text
 //! head: magic 8 | version 8 | cluster id 16 (0: none) | position 8 | length 8 | checksum 8
@@ -8,9 +8,10 @@
 //!
 //! Numbers are little-endian. Parts follow the head. The first part has the cluster, the cells, the domains
 //! and other small state. The next parts have the processes, the tasks, the periodic and the parameterised
-//! tasks, several items in each part. A length counts the bytes that follow its head. A checksum covers
-//! everything else of its head or part. Items are encoded with postcard one by one, so that at most one item
-//! is in memory twice. All processors read parts in parallel. Sets that can be recomputed are not stored.
+//! tasks, several items in each part. The length in the head counts the bytes after the head. The length in a
+//! part counts the bytes of the items. A checksum covers its head or part, except for the checksum itself.
+//! Items are encoded with postcard one by one, so that at most one item is in memory twice. All processors
+//! read parts in parallel. Sets that can be recomputed are not stored.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -42,8 +43,8 @@ const MAX_PART_ITEMS: usize = 1_024;
 /// Minimum number of bytes that a thread reads.
 const MIN_SHARE_BYTES: usize = 1 << 20;
 
-/// Version of a snapshot's contents. Two programs with the same version interpret its bytes alike. Indexed
-/// snapshots, which hold other state at a position, use the same number.
+/// Version of a snapshot's contents. Two programs with the same version interpret the bytes of a snapshot in
+/// the same way. Indexed snapshots contain other state at a position, but use the same version.
 ///
 /// The version is raised with every change that makes this program misread an existing snapshot, or fold the
 /// same log to a different World:
@@ -51,14 +52,14 @@ const MIN_SHARE_BYTES: usize = 1 << 20;
 /// - A stored type gains, loses or moves a field or a variant, at any depth.
 /// - A rule of folding changes: the effect of an event on the World, or the extent and duration of remembered
 ///   state.
-/// - The state of a [`crate::Reader`] changes, or the rules by which it quarantines messages.
+/// - The state of a [`crate::Reader`] changes, or the rules by which a reader quarantines messages.
 ///
-/// A change of a name alone does not count. A test folds a history with every event and pins the bytes
-/// together with this number.
+/// Renaming alone does not require a new version. A test folds a history with every event, and pins the
+/// resulting bytes together with this number.
 pub const VERSION: u64 = 8;
 
-/// Oldest version that this program reads. Version 8 only added changes of the number of shards, which logs
-/// of version 7 do not have.
+/// Oldest version that this program reads. Version 8 only added changes of the number of shards. A log of
+/// version 7 contains no such change.
 const OLDEST_VERSION: u64 = 7;
 
 /// Returns `true` if this program reads snapshots of a version.
@@ -191,8 +192,8 @@ impl World {
         })
     }
 
-    /// Reads some parts into a new World. Apart from their items, that World contains only the state that its
-    /// indexes depend on.
+    /// Reads some parts into a new World. Besides the items of these parts, the World contains only the state
+    /// that its indexes depend on.
     fn read_share(&self, parts: &[Part<'_>]) -> Result<Self, SnapshotError> {
         let mut world = Self { cluster: self.cluster.clone(), former: self.former.clone(), ..Self::new() };
         for part in parts {

@@ -1,4 +1,4 @@
-//! The World: the projected state after a position of the log, and every query that the services make on it.
+//! The World: the state folded from the log up to a position, with all queries that the services make on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -32,11 +32,11 @@ use crate::ended::History;
 use crate::index::{AggregateFacts, Counts, Due, Facts, FormerResources, Index, WorkRef};
 use crate::share::{self, Shared};
 
-/// Retention time of an aggregate that is gone. Its epoch, version and answers stay remembered, so that a
-/// repeated request is recognised and a late report of an earlier epoch is refused.
+/// Retention time of a removed aggregate. The World remembers its epoch, version and answers, to recognise a
+/// repeated request and to refuse a late report of an earlier epoch.
 ///
-/// The time is measured in log time. An aggregate is forgotten with the first entry on its own subject that
-/// was decided this long after its last decision.
+/// The retention is measured in log time. An entry on the aggregate's own subject removes the aggregate from
+/// the World if the entry was decided at least this long after the aggregate's last decision.
 pub const RETENTION: Duration = Duration::from_secs(600);
 
 /// Target that an entry changed.
@@ -51,14 +51,14 @@ pub enum Change {
     Cluster,
 }
 
-/// Event of the history of ended work, reported while an entry is folded. Events are reported even if the
+/// Event of the history of ended work, reported during the fold of an entry. Events are reported even if the
 /// World does not keep them.
 #[derive(Clone, Copy, Debug)]
 pub enum HistoryEvent<'a> {
     /// A container of an instance ended.
     InstanceEnded { process: &'a ProcessGuid, ended: &'a EndedInstance },
-    /// An instance is in a container. If this container was reported as ended before, it came back with its
-    /// cell, and that report is no longer valid.
+    /// An instance is in a container. An earlier report that this container ended is no longer valid: the
+    /// container came back with its cell.
     ContainerInUse { container: InstanceGuid },
     /// A task was deleted after it completed.
     TaskEnded { ended: &'a EndedTask },
@@ -69,15 +69,15 @@ pub(crate) type HistorySink<'a> = &'a mut dyn FnMut(HistoryEvent<'_>);
 
 /// Projected state after a position of the log.
 ///
-/// The same entries always give the same World, whether they are folded in one pass, folded after a snapshot,
-/// or delivered twice.
+/// The same entries always result in the same World: in one pass, after a snapshot, or with repeated
+/// deliveries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct World {
     pub(crate) position: Position,
     pub(crate) cluster: Option<Arc<Cluster>>,
     pub(crate) last: BTreeMap<Subject, (Position, Timestamp)>,
-    /// This map and the following ones are persistent. A clone shares unchanged nodes, so a World snapshot
-    /// costs next to nothing, and further folding copies only the nodes that it changes.
+    /// All maps from here on are persistent. A clone shares unchanged nodes. A World snapshot therefore costs
+    /// next to nothing, and further folding copies only the changed nodes.
     pub(crate) processes: OrdMap<ProcessGuid, Arc<Process>>,
     pub(crate) tasks: OrdMap<TaskGuid, Arc<Task>>,
     pub(crate) periodics: OrdMap<PeriodicGuid, Arc<Periodic>>,
@@ -88,14 +88,15 @@ pub struct World {
     pub(crate) former: FormerResources,
     pub(crate) history: History,
     pub(crate) found_by_convergence: u64,
-    /// Highest position of the last decision of a forgotten aggregate.
+    /// Highest position of a decision about a forgotten aggregate. Only the last decision of each aggregate
+    /// counts.
     pub(crate) forgotten: Position,
     pub(crate) index: Index,
     pub(crate) shared: Shared,
 }
 
-/// World snapshot: the World at one position, for readers. It contains the state that rows and records show,
-/// without the state that only decisions need.
+/// World snapshot: the World at one position, for readers. The snapshot contains the state that rows and
+/// records show. State that only decisions need is omitted.
 ///
 /// A snapshot costs next to nothing, and does not change while the World is folded further.
 #[derive(Clone, Debug)]
@@ -218,8 +219,8 @@ impl World {
         self.processes.get(guid).map(Arc::as_ref)
     }
 
-    /// Returns processes in order of their guids, starting after `after`. They include processes that are
-    /// gone and only remembered; use [`Process::is_gone`] to filter them out.
+    /// Returns processes in order of their guids, starting after `after`. The result includes removed
+    /// processes that are only remembered; use [`Process::is_gone`] to filter them out.
     pub fn processes_from(&self, after: Option<&ProcessGuid>) -> impl Iterator<Item = &Process> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.processes.range::<_, ProcessGuid>((from, Bound::Unbounded)).map(|(_, process)| &**process)
@@ -231,8 +232,8 @@ impl World {
         self.tasks.get(guid).map(Arc::as_ref)
     }
 
-    /// Returns tasks in order of their guids, starting after `after`. They include tasks that were deleted
-    /// and are only remembered; these have no state.
+    /// Returns tasks in order of their guids, starting after `after`. The result includes deleted tasks that
+    /// are only remembered; their state is `None`.
     pub fn tasks_from(&self, after: Option<&TaskGuid>) -> impl Iterator<Item = &Task> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.tasks.range::<_, TaskGuid>((from, Bound::Unbounded)).map(|(_, task)| &**task)
@@ -244,14 +245,14 @@ impl World {
         self.periodics.get(guid).map(Arc::as_ref)
     }
 
-    /// Returns periodic tasks in order of their guids, starting after `after`. They include tasks that were
-    /// removed and are only remembered; use [`Periodic::is_removed`] to filter them out.
+    /// Returns periodic tasks in order of their guids, starting after `after`. The result includes removed
+    /// periodic tasks that are only remembered; use [`Periodic::is_removed`] to filter them out.
     pub fn periodics_from(&self, after: Option<&PeriodicGuid>) -> impl Iterator<Item = &Periodic> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.periodics.range::<_, PeriodicGuid>((from, Bound::Unbounded)).map(|(_, periodic)| &**periodic)
     }
 
-    /// Returns the tasks that a periodic task launched and that still exist, in order of their guids.
+    /// Returns the existing tasks that a periodic task launched, in order of their guids.
     pub fn launched_by(&self, guid: &PeriodicGuid) -> impl Iterator<Item = &Task> {
         self.named_after(guid.as_str()).filter(|task| task.guid.launching_periodic().is_some())
     }
@@ -262,8 +263,9 @@ impl World {
         self.parameterised.get(guid).map(Arc::as_ref)
     }
 
-    /// Returns parameterised tasks in order of their guids, starting after `after`. They include tasks that
-    /// were removed and are only remembered; use [`Parameterised::is_removed`] to filter them out.
+    /// Returns parameterised tasks in order of their guids, starting after `after`. The result includes
+    /// removed parameterised tasks that are only remembered; use [`Parameterised::is_removed`] to filter them
+    /// out.
     pub fn parameterised_from(
         &self,
         after: Option<&ParameterisedGuid>,
@@ -273,13 +275,13 @@ impl World {
         range.map(|(_, known)| &**known)
     }
 
-    /// Returns the tasks that were dispatched from a parameterised task and still exist, in order of their
-    /// guids.
+    /// Returns the existing tasks that were dispatched from a parameterised task, in order of their guids.
     pub fn dispatched_by(&self, guid: &ParameterisedGuid) -> impl Iterator<Item = &Task> {
         self.named_after(guid.as_str()).filter(|task| task.guid.dispatch_source().is_some())
     }
 
-    /// Returns the tasks whose guid starts with the guid of their launcher.
+    /// Returns the tasks whose guid starts with the guid of the periodic or parameterised task that launched
+    /// them.
     fn named_after(&self, launcher: &str) -> impl Iterator<Item = &Task> {
         let first = format!("{launcher}{LAUNCH_SEPARATOR}");
         let from = (Bound::Included(first.as_str()), Bound::Unbounded);
@@ -305,7 +307,7 @@ impl World {
         self.limited(domain).map(|limited| limited.quotas).unwrap_or_default()
     }
 
-    /// Returns the usage of a domain that its quotas limit.
+    /// Returns the amounts that a domain uses of its quotas.
     #[must_use]
     pub fn usage(&self, domain: &Domain) -> Usage {
         self.index.usage.get(domain).copied().unwrap_or_default()
@@ -350,21 +352,19 @@ impl World {
         self.index.on_cell.get(id).into_iter().flat_map(|cell| &cell.work)
     }
 
-    /// Returns the resources of a cell that its containers reserve according to the log and their
-    /// definitions.
+    /// Returns the resources that the containers on a cell reserve, according to the log and the definitions.
     #[must_use]
     pub fn used_on(&self, id: &CellId) -> Resources {
         self.index.on_cell.get(id).map_or(Resources::default(), |cell| cell.used)
     }
 
-    /// Returns the cells that a record names, present or not. A lost cell is among them until its records are
+    /// Returns the cells that a record names, present or not. A lost cell is included until its records are
     /// gone.
     pub fn named_cells(&self) -> impl Iterator<Item = &CellId> {
         self.index.on_cell.keys()
     }
 
-    /// Returns the work to place: UNCLAIMED indices and PENDING tasks, including those with a placement
-    /// error.
+    /// Returns the work to place: UNCLAIMED indices and PENDING tasks, with and without a placement error.
     pub fn pending_work(&self) -> impl Iterator<Item = &WorkRef> {
         self.index.work.iter()
     }
@@ -374,7 +374,7 @@ impl World {
         self.index.stopping.iter()
     }
 
-    /// Returns the COMPLETED tasks whose completion callback is still to be called.
+    /// Returns the COMPLETED tasks whose completion callback is not done yet.
     pub fn callbacks(&self) -> impl Iterator<Item = &TaskGuid> {
         self.index.callbacks.iter()
     }
@@ -403,23 +403,23 @@ impl World {
         self.index.counts
     }
 
-    /// Returns the number of decisions whose new work was found by convergence only. The number stays at 0 in
-    /// a healthy cluster.
+    /// Returns the number of decisions whose new work only the convergence pass found. The number stays at 0
+    /// in a healthy cluster.
     #[must_use]
     pub const fn found_by_convergence(&self) -> u64 {
         self.found_by_convergence
     }
 
-    /// Returns the highest position of a decision about a forgotten aggregate. An aggregate that the World
-    /// does not know has no decision after this position.
+    /// Returns the highest position of a decision about a forgotten aggregate. Every decision about an
+    /// aggregate that is missing in the World is at or before this position.
     #[must_use]
     pub const fn forgotten(&self) -> Position {
         self.forgotten
     }
 
-    /// Folds an entry and returns the changed targets: each once, in order of first appearance. Forgetting an
-    /// aggregate after its retention time is not a change. An entry at or below [`World::position`] was
-    /// folded already and changes nothing.
+    /// Folds an entry and returns the changed targets: each once, in order of first appearance. The end of an
+    /// aggregate's retention is not a change. An entry at or below [`World::position`] was folded already and
+    /// changes nothing.
     pub fn fold(&mut self, position: Position, entry: &Entry) -> Vec<Change> {
         self.fold_with_history(position, entry, &mut |_| {})
     }
@@ -517,7 +517,7 @@ impl World {
         }
         let left = process.domain.clone();
         let used = process_usage(process);
-        // Take the version from the log, because the World may have forgotten the process before this
+        // Take the version from the log, because the World may have forgotten the process since the previous
         // decision.
         process.version = decision.version.saturating_sub(1);
         let ended = process::evolve(process, &decision.events, &decision.stamp());
@@ -536,7 +536,7 @@ impl World {
         share_touched(process, &touched, &self.index);
         self.history.fold(process, &decision.events, ended, self.position, tell);
         let after = facts(process, &self.former);
-        // From here on, use the guid that the process holds, so that the sets share its text.
+        // From here on, use the guid that the process holds, so that the sets share one copy of the text.
         let guid = &process.guid;
         for ((place, before), after) in touched.into_iter().zip(&before).zip(&after) {
             drop_former(&mut self.former, guid, &place, before, after);
@@ -565,7 +565,7 @@ impl World {
             tell(HistoryEvent::TaskEnded { ended: &ended });
             self.history.record_task(self.position, ended);
         }
-        // Use the guid that the sets hold already, so that its text exists once.
+        // Use the guid that the sets hold already, so that only one copy of its text exists.
         let known = old.as_ref().map(|old| old.guid.clone());
         let guid = &known.unwrap_or_else(|| guid.clone());
         let Some(mut task) = task::evolve(old, &decision.events, &decision.stamp()) else {
@@ -675,8 +675,8 @@ impl World {
         }
     }
 
-    /// Sets the end of every subject of the new number of shards to the position of the change, because
-    /// everything known was recorded before it.
+    /// Sets the end of every subject to the position of the change of the shard count, because all known
+    /// state was recorded before the change.
     fn reshard(&mut self) {
         let is_shard = |subject: &Subject| subject.is_shard();
         let of_shards = self.last.iter().filter(|(subject, _)| is_shard(subject));
@@ -692,8 +692,8 @@ impl World {
         }
     }
 
-    /// Forgets the aggregates of a subject that are past their retention time. Runs after folding, so that a
-    /// decision always finds the state that it was based on.
+    /// Forgets the aggregates of a subject whose retention is over. Runs after the fold, so that a decision
+    /// always finds the state that it was based on.
     fn forget(&mut self, subject: &Subject, now: Timestamp) {
         while let Some(which) = self.index.gone.pop(subject, now) {
             if let Due::Parameterised(guid) = &which
@@ -755,9 +755,9 @@ impl World {
         }
     }
 
-    /// Extends the retention of a removed parameterised task if one of its tasks still exists, and returns
-    /// `true` in that case. If the parameterised task is desired again, the new epoch then continues the
-    /// numbering of its tasks.
+    /// Extends the retention of a removed parameterised task while one of its launched tasks exists, and
+    /// returns `true` in that case. If the parameterised task is created again, the new epoch continues the
+    /// numbering of its launched tasks.
     fn extend_retention(&mut self, guid: &ParameterisedGuid, now: Timestamp) -> bool {
         let there = self.dispatched_by(guid).any(|task| task.state.is_some());
         if let Some(known) = self.parameterised.get_mut(guid).filter(|_| there) {
@@ -766,8 +766,8 @@ impl World {
         there
     }
 
-    /// Adds the processes, tasks, periodic and parameterised tasks that another World read from the same
-    /// snapshot.
+    /// Adds the processes, tasks, periodic and parameterised tasks of another World that was read from the
+    /// same snapshot.
     pub(crate) fn merge(&mut self, other: Self) {
         self.processes = take(&mut self.processes).union(other.processes);
         self.tasks = take(&mut self.tasks).union(other.tasks);
@@ -777,7 +777,7 @@ impl World {
         self.shared.merge(other.shared);
     }
 
-    /// Adds a process of a snapshot to the World and to every set, with shared parts.
+    /// Adds a process of a snapshot to the World and to every set. The sets share the process's strings.
     pub(crate) fn add_process(&mut self, mut process: Process) {
         let (guid, shards) = (process.guid.clone(), self.shards());
         self.shared.enter(&mut process.domain);
@@ -801,7 +801,7 @@ impl World {
         self.processes.insert(guid, Arc::new(process));
     }
 
-    /// Adds a periodic task of a snapshot to the World and to every set, with shared parts.
+    /// Adds a periodic task of a snapshot to the World and to every set. The sets share the task's strings.
     pub(crate) fn add_periodic(&mut self, mut periodic: Periodic) {
         let (guid, shards) = (periodic.guid.clone(), self.shards());
         self.shared.enter(&mut periodic.domain);
@@ -816,7 +816,8 @@ impl World {
         self.periodics.insert(guid, Arc::new(periodic));
     }
 
-    /// Adds a parameterised task of a snapshot to the World and to every set, with shared parts.
+    /// Adds a parameterised task of a snapshot to the World and to every set. The sets share the task's
+    /// strings.
     pub(crate) fn add_parameterised(&mut self, mut known: Parameterised) {
         let (guid, shards) = (known.guid.clone(), self.shards());
         self.shared.enter(&mut known.domain);
@@ -832,7 +833,7 @@ impl World {
         self.parameterised.insert(guid, Arc::new(known));
     }
 
-    /// Adds a task of a snapshot to the World and to every set, with shared parts.
+    /// Adds a task of a snapshot to the World and to every set. The sets share the task's strings.
     pub(crate) fn add_task(&mut self, mut task: Task) {
         let (guid, shards) = (task.guid.clone(), self.shards());
         self.shared.enter(&mut task.domain);
@@ -864,9 +865,9 @@ fn record_usage(is_there: bool) -> Usage {
     Usage { instances: 0, processes_and_tasks: u64::from(is_there) }
 }
 
-/// Returns `true` if the work of a decision was found by convergence only. Either the evaluation has that
-/// trigger, or a BBS created an instance without a command. An instance at an index that the same decision
-/// removed is a replacement and does not count.
+/// Returns `true` if only the convergence pass found the work of a decision. In this case, the evaluation has
+/// the convergence trigger, or a BBS created an instance without a command. A new instance does not count if
+/// it replaces an instance that the same decision removed at its index.
 fn is_found_by_convergence(decision: &Decision) -> bool {
     let by_bbs = match &decision.actor {
         Actor::Bbs(_) => true,
@@ -876,7 +877,7 @@ fn is_found_by_convergence(decision: &Decision) -> bool {
     let mut of_cells = false;
     decision.events.iter().any(|event| match event {
         Event::Evaluation(evaluation::Event::Created { trigger, .. }) => *trigger == Trigger::Convergence,
-        // The instance is explained: a cell joined a global process.
+        // A cell that joined a global process explains the instance.
         Event::Desired(desired::Event::CellsChanged { .. }) => {
             of_cells = true;
             false
@@ -903,8 +904,9 @@ fn is_found_by_convergence(decision: &Decision) -> bool {
     })
 }
 
-/// Returns the slots whose facts a decision may change: those at the indices that its events name, or all
-/// slots if it changes the desired state. The facts of a slot depend on the other slots at its index.
+/// Returns the slots whose facts a decision may change. A slot is an index of a process with a definition. A
+/// change of the desired state may change all slots. Other decisions change only the slots at the indices
+/// that their events name, because the facts of a slot depend on the other slots at its index.
 fn touched_slots(process: &Process, events: &[Event]) -> Vec<Place> {
     let mut touched = vec![];
     let all = || process.slots.iter().map(|slot| slot.place.clone());
@@ -1000,7 +1002,7 @@ fn note_former<'a>(
     }
 }
 
-/// Drops the recorded resources of a container that the record of its slot no longer names.
+/// Drops the recorded resources of a container that its slot's record no longer names.
 fn drop_former(
     former: &mut FormerResources,
     guid: &ProcessGuid,

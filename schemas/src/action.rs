@@ -1,5 +1,5 @@
-//! Actions: the tree of steps that a container runs (`reference` of Diego's models: run, timeout, try,
-//! parallel, serial, codependent, emit progress, download, upload).
+//! Actions: the tree of steps that a container runs. The kinds of actions are those in the reference of
+//! Diego's models: run, timeout, try, parallel, serial, codependent, emit progress, download, upload.
 
 use ecow::EcoString;
 use schemars::JsonSchema;
@@ -16,16 +16,16 @@ use crate::limits::{ACTION_DEPTH, ACTION_NODES};
 pub enum Action {
     /// Runs a program. Any exit status other than 0 is a failure.
     Run(Run),
-    /// Interrupts its action after a time limit. Reaching the limit is a failure.
+    /// Interrupts its action after a time limit. An interrupted action counts as failed.
     Timeout(Timeout),
     /// Runs its action and ignores a failure.
     Try(Try),
-    /// Runs its actions concurrently and waits for all of them. Fails if any failed.
+    /// Runs its actions concurrently and waits for all of them. Fails if any action failed.
     Parallel(Group),
     /// Runs its actions one after the other. Stops at the first failure.
     Serial(Group),
-    /// Runs its actions concurrently. The exit of any of them, even with status 0, is a failure and ends the
-    /// others.
+    /// Runs its actions concurrently. The exit of any action, even with status 0, is a failure and ends the
+    /// other actions.
     Codependent(Group),
     /// Writes a line to the log before and after its action.
     EmitProgress(EmitProgress),
@@ -44,7 +44,8 @@ pub struct Run {
     /// Arguments of the program.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Directory to run in, relative to the container's work directory. If empty, the work directory.
+    /// Working directory of the program, relative to the container's work directory. If empty, the work
+    /// directory.
     #[serde(default)]
     pub dir: String,
     /// Environment of this program. Overrides variables of the container.
@@ -53,15 +54,15 @@ pub struct Run {
     /// Set to `true` to discard the output of the program.
     #[serde(default)]
     pub suppress_log_output: bool,
-    /// User of the container that runs the program, by name or number, optionally followed by `:GROUP`. If
-    /// empty, the owner of the work directory. On cells whose containers have no users of their own, this
-    /// field is ignored and the program runs as the cell's user.
+    /// Account of the program inside the container, by name or number, optionally followed by `:GROUP`. If
+    /// empty, the owner of the work directory. If the containers of a cell have no users of their own, the
+    /// cell ignores this field and runs the program as the cell's user.
     #[serde(default)]
     pub user: String,
-    /// Source label of its lines in the log. If empty, the label of the definition.
+    /// Source label of the program's lines in the log. If empty, the label of the definition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
-    /// Limits on its use of system resources.
+    /// Limits on the program's use of system resources.
     #[serde(default, skip_serializing_if = "ResourceLimits::is_default")]
     pub resource_limits: ResourceLimits,
 }
@@ -92,14 +93,14 @@ pub struct Download {
     pub artifact: String,
     /// URL of the archive, http or https.
     pub from: Secret,
-    /// Folder to unpack into, created if it does not exist: relative to the work directory, or an absolute
-    /// path in a container that has its own file system.
+    /// Destination folder, relative to the work directory. A container with its own file system also accepts
+    /// an absolute path. The folder is created if it does not exist.
     pub to: String,
-    /// Key under which the cell caches the archive for later downloads of the same domain. If empty, the
-    /// archive is not cached.
+    /// Key under which the cell caches the archive. Later downloads of the same domain use the cached
+    /// archive. If empty, the archive is not cached.
     #[serde(default)]
     pub cache_key: String,
-    /// Source label of its lines in the log. If empty, the label of the definition.
+    /// Source label of the transfer's lines in the log. If empty, the label of the definition.
     #[serde(default)]
     pub log_source: String,
     /// Owner of the unpacked files, in the same form as the `user` of a run action.
@@ -148,12 +149,12 @@ pub struct Upload {
     /// Name of the file in the log. If empty, the transfer is not logged.
     #[serde(default)]
     pub artifact: String,
-    /// File to upload: relative to the work directory, or an absolute path in a container that has its own
-    /// file system.
+    /// File to upload, relative to the work directory. A container with its own file system also accepts an
+    /// absolute path.
     pub from: String,
     /// URL that the file is posted to, http or https.
     pub to: Secret,
-    /// Source label of its lines in the log. If empty, the label of the definition.
+    /// Source label of the transfer's lines in the log. If empty, the label of the definition.
     #[serde(default)]
     pub log_source: String,
     /// User that reads the file, in the same form as the `user` of a run action.
@@ -199,7 +200,8 @@ pub struct EmitProgress {
     /// Line to log after success. If empty, no line is logged.
     #[serde(default)]
     pub success_message: String,
-    /// Prefix of the line that is logged with the reason after a failure. If empty, no line is logged.
+    /// Prefix of the line to log after a failure. The line contains the reason of the failure. If empty, no
+    /// line is logged.
     #[serde(default)]
     pub failure_message_prefix: String,
     /// Source label of these lines in the log. If empty, the label of the definition.
@@ -218,17 +220,17 @@ pub struct Variable {
     pub value: Secret,
 }
 
-/// A value that may be secret (docs/internals/model/secrets.md, "Secrets"). The log cannot be redacted, so secrets enter it
-/// only in sealed form.
+/// A value that may be secret (docs/internals/model/secrets.md, "Secrets"). The log cannot be redacted, so
+/// the log contains only sealed secrets.
 ///
-/// In JSON a plain value is the text itself, a secret is `{"secret": ..}`, and a sealed value is `{"sealed":
+/// In JSON, a plain value is the text itself, a secret is `{"secret": ..}`, and a sealed value is `{"sealed":
 /// {"key": .., "data": ..}}`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
     /// A plain value: every reader of the log can read it.
     Plain(EcoString),
-    /// An unsealed secret on its way from a client to the program that seals it. Never an input of a
-    /// decision, and never stored or shown.
+    /// An unsealed secret on its way from a client to the program that seals the secret. No decision reads an
+    /// open secret, and no program stores or shows it.
     Open(EcoString),
     /// A secret that is encrypted for the cells that use it.
     Sealed(Box<Sealed>),
@@ -238,7 +240,7 @@ pub enum Secret {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sealed {
-    /// Name of the key that it is sealed with.
+    /// Name of the sealing key.
     pub key: String,
     /// Nonce, ciphertext and tag, in base64.
     pub data: String,
@@ -248,8 +250,7 @@ impl Sealed {
     /// Bytes that sealing adds to a text: a nonce and a tag.
     pub const OVERHEAD: usize = 12 + 16;
 
-    /// Returns the length of the sealed text in bytes. This is the only property that is visible without the
-    /// key.
+    /// Returns the length of the sealed text in bytes. Only this property is visible without the key.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
         let padding = self.data.bytes().rev().take_while(|byte| *byte == b'=').count();
@@ -257,7 +258,8 @@ impl Sealed {
     }
 }
 
-/// Encoding of a value that may be secret: used in postcard, and in JSON unless the value is plain text.
+/// Encoding of a value that may be secret. Postcard always uses this form; JSON uses it unless the value is
+/// plain text.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum SecretForm {
@@ -360,10 +362,10 @@ enum Node {
     Upload(Box<Upload>),
 }
 
-/// A run with all of its fields, for postcard, which cannot omit fields.
+/// A run with all of its fields, for postcard. Postcard cannot omit fields.
 ///
-/// The JSON form of [`Run`] omits fields that were added later if they have their default value. So an old
-/// definition keeps its size, id and digest.
+/// The JSON form of [`Run`] omits newer fields if they have their default value. This keeps the size, id and
+/// digest of an old definition.
 #[derive(Serialize, Deserialize)]
 struct FullRun {
     path: String,
@@ -525,7 +527,7 @@ impl Action {
         }
     }
 
-    /// Returns the faults of this tree, each with the path of its node, such as
+    /// Returns the faults of this tree. Each fault has the path of its node, such as
     /// `action.serial.actions[2].run.path`.
     #[must_use]
     pub fn faults(&self, path: &str) -> Vec<(String, String)> {
@@ -538,8 +540,8 @@ impl Action {
         faults
     }
 
-    /// Appends the faults of this subtree. Recursion is safe because depth is bounded before the tree is
-    /// decoded, see [`depth_of_json`].
+    /// Appends the faults of this subtree. The recursion is safe, because the decoder limits the depth of a
+    /// tree (see [`depth_of_json`]).
     fn walk(&self, path: &str, depth: usize, nodes: &mut usize, faults: &mut Vec<(String, String)>) {
         *nodes += 1;
         if depth > ACTION_DEPTH {
@@ -613,8 +615,8 @@ impl Action {
         needs
     }
 
-    /// Calls `give` with each download and upload, from left to right. Recursion is safe because specs and
-    /// messages bound the depth.
+    /// Calls `give` with each download and upload, from left to right. The recursion is safe, because specs
+    /// and messages limit the depth of a tree.
     pub fn for_each_transfer<'a>(&'a self, give: &mut impl FnMut(Transfer<'a>)) {
         match self {
             Self::Download(download) => give(Transfer::Download(download)),
@@ -675,7 +677,7 @@ impl Run {
     }
 }
 
-/// Returns the faults of a list of environment variables, each with its path below `path`.
+/// Returns the faults of a list of environment variables. Each fault has its path below `path`.
 #[must_use]
 pub fn variable_faults(variables: &[Variable], path: &str) -> Vec<(String, String)> {
     use crate::limits::{ENVIRONMENT_BYTES, ENVIRONMENT_VALUES};
@@ -706,8 +708,8 @@ pub fn variable_faults(variables: &[Variable], path: &str) -> Vec<(String, Strin
     faults
 }
 
-/// Returns the maximum nesting depth of arrays and objects in JSON text. The function does not recurse, so it
-/// is safe to call before a tree of unknown depth is decoded.
+/// Returns the maximum nesting depth of arrays and objects in JSON text. The function does not recurse. Call
+/// it before decoding a tree of unknown depth.
 #[must_use]
 pub fn depth_of_json(text: &[u8]) -> usize {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);

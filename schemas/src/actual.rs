@@ -9,8 +9,8 @@
 //!                └── restart when due ─ CRASHED ◀───────────┴──────────┘
 //! ```
 //!
-//! An instance that its restart policy does not restart stays CRASHED. An immediate restart is one decision
-//! with the events `[crashed, unclaimed]`.
+//! An instance stays CRASHED if its restart policy does not allow a restart. An immediate restart is one
+//! decision with the events `[crashed, unclaimed]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,26 +29,25 @@ use crate::{Timestamp, limits};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actual {
     pub state: State,
-    /// Time at which the instance entered its state. It also identifies the placement attempt of an UNCLAIMED
-    /// record.
+    /// Start time of the current state. For an UNCLAIMED record, this time identifies the placement attempt.
     pub since: Timestamp,
     /// Crash count (see [`crash`](crate::crash)).
     pub crash_count: u32,
     /// Reason of the last crash; empty if the instance never crashed.
     pub crash_reason: Box<str>,
-    /// Container of the last crash. Its log stays available for a while.
+    /// Container of the last crash. The log of the container stays available for a limited time.
     pub crashed_instance: Option<Box<Instance>>,
     /// Reason of the stop request, or `None` if the instance was not asked to stop.
     pub stop: Option<StopReason>,
     /// Restarts that count against the restart policy. `None` if the policy did not limit restarts at the
-    /// last crash.
+    /// time of the last crash.
     pub counted: Option<Box<CountedRestarts>>,
 }
 
 /// Restarts that count against a restart policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedRestarts {
-    /// Attempts as of the last crash.
+    /// Attempts up to the last crash.
     pub attempts: Attempts,
     /// Times of the restarts, oldest first. The list is at most as long as the largest `max_attempts` that a
     /// policy may set.
@@ -68,30 +67,29 @@ impl CountedRestarts {
     }
 }
 
-/// State of an ActualLRP. The data of a state is dropped when the state ends. For example, a placement error
-/// is dropped when a cell claims the instance.
+/// State of an ActualLRP. A state change drops the data of the old state. For example, the placement error is
+/// dropped when a cell claims the instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// Waits for an auction to place it.
+    /// Waits for placement by an auction.
     Unclaimed {
-        /// Reason why the last auction could not place the instance. `None` if no auction has failed to place
-        /// it.
+        /// Reason why the last auction could not place the instance. `None` if no auction has failed.
         placement_error: Option<Box<str>>,
     },
-    /// Assigned to a cell, which is starting it.
+    /// Assigned to a cell. The cell is starting the instance.
     Claimed {
-        /// Container that holds it.
+        /// Container that holds the instance.
         by: Instance,
         /// `true` if the instance was asked to stop.
         stopping: bool,
     },
     /// Running and ready to receive traffic or work.
     Running {
-        /// Container that holds it.
+        /// Container that holds the instance.
         by: Instance,
         /// Address and ports of the instance.
         net: Box<NetInfo>,
-        /// Isolation layers of its container.
+        /// Isolation layers of the container.
         isolation: Isolation,
         /// `true` if the instance was asked to stop.
         stopping: bool,
@@ -100,7 +98,7 @@ pub enum State {
     Crashed { restart: Restart },
 }
 
-/// Command of a rep about the record of one of its containers.
+/// Command of a rep about the record of one of the rep's containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// The container has a reservation and requests to run.
@@ -119,7 +117,7 @@ pub enum Command {
     /// The container ended without a stop request.
     Crash {
         reason: String,
-        /// Exit status of the action. `None` if the crash has a different reason.
+        /// Exit status of the action. `None` if the instance crashed for another reason.
         exit_status: Option<i32>,
     },
     /// The container was stopped or does not exist.
@@ -143,7 +141,7 @@ pub enum UnclaimReason {
 }
 
 impl UnclaimReason {
-    /// Returns `true` if a restart policy counts it as an attempt.
+    /// Returns `true` if a restart policy counts this cause as a restart attempt.
     const fn is_attempt(self) -> bool {
         match self {
             Self::Crash | Self::Restart => true,
@@ -168,21 +166,22 @@ pub enum StopReason {
     Superseded,
     /// The instance is not desired, and its domain is fresh.
     Undesired,
-    /// The rep stopped it, or has no container for it.
+    /// The rep stopped the instance, or has no container for the instance.
     Stopped,
     /// The instance crashed while it was being stopped.
     Crashed,
-    /// The cell disappeared while the instance was being stopped, was not desired, or was being replaced by
-    /// another definition.
+    /// The cell disappeared. Before that, the instance was stopping, was not desired, or was being replaced
+    /// by another definition.
     CellLost,
-    /// The cell evacuated the instance while it was being stopped or replaced by another definition.
+    /// The cell evacuated the instance. Before that, the instance was stopping or was being replaced by
+    /// another definition.
     Evacuated,
-    /// Another definition replaces it.
+    /// Another definition replaces the instance.
     Replaced,
-    /// The rollout gave up the instance: the instance failed or exceeded its deadline, or failures of other
-    /// instances cause a rollback.
+    /// The rollout gave up the instance. Either the instance failed or exceeded its deadline, or failures of
+    /// other instances cause a rollback.
     RolloutFailed,
-    /// More urgent work gets its room.
+    /// More urgent work gets the resources of the instance.
     Preempted,
 }
 
@@ -200,14 +199,14 @@ pub enum Event {
     },
     /// An instance became RUNNING.
     Started { place: Place, by: Instance, net: NetInfo, isolation: Isolation },
-    /// A client runs a program in the container of a running instance. The record does not change.
+    /// A client runs a program in the container of a running instance. The event does not change the record.
     ExecStarted { place: Place, by: Instance, exec: Box<Exec> },
     /// An instance crashed.
     Crashed {
         place: Place,
         by: Instance,
         reason: String,
-        /// Exit status of the action. `None` if the crash has a different reason.
+        /// Exit status of the action. `None` if the instance crashed for another reason.
         exit_status: Option<i32>,
         /// Crash count including this crash.
         crash_count: u32,
@@ -225,7 +224,7 @@ pub enum Event {
     },
     /// The instances must be placed again.
     Unclaimed { places: Places, cause: UnclaimReason },
-    /// The instances were asked to stop. Their reps receive repeated stop orders until the instances are
+    /// The instances were asked to stop. The BBS repeats the stop orders to the reps until the instances are
     /// gone.
     StopRequested { places: Places, cause: StopReason },
     /// The records were removed.
@@ -382,7 +381,7 @@ impl Actual {
 /// Effect of a rep's command on a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// No change: the record already is in the requested state.
+    /// No change: the record is already in the requested state.
     Nothing,
     /// The record becomes CLAIMED.
     Claim,
@@ -396,10 +395,11 @@ pub enum Step {
     Unclaim,
 }
 
-/// Decides a command of the rep of container `by` on a record.
+/// Decides a command of the rep on a record: accepts it as a [`Step`], or refuses it. `by` is the container
+/// that the command is about.
 ///
 /// # Errors
-/// Returns the refusal in the row of the table below that applies.
+/// Returns the refusal of the first matching row in the table below.
 #[rustfmt::skip]
 pub fn decide(actual: Option<&Actual>, command: &Command, by: &Instance) -> Result<Step, Refusal> {
     use Command as C;
@@ -457,7 +457,7 @@ fn refuse(code: Code, why: &str) -> Result<Step, Refusal> {
     Err(Refusal::new(code, why))
 }
 
-/// Applies an event to the record of one slot. Never fails: entries of the log are always valid.
+/// Applies an event to the record of one slot. Never fails, because entries of the log are always valid.
 #[must_use]
 pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Actual> {
     let stopping = actual.as_ref().is_some_and(Actual::is_stopping);
@@ -526,7 +526,8 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
 }
 
 impl Event {
-    /// Returns `true` if the event creates work for the auctioneer, immediately or after a restart delay.
+    /// Returns `true` if the event creates work for the auctioneer, either immediately or after a restart
+    /// delay.
     #[must_use]
     pub const fn creates_work(&self) -> bool {
         match self {
@@ -540,8 +541,8 @@ impl Event {
         }
     }
 
-    /// Returns `true` if the event makes instances leave their cells, or requests it. Placement may count
-    /// fewer instances of the process on these cells afterwards.
+    /// Returns `true` if the event makes instances leave their cells, or requests their stop. After such an
+    /// event, placement may count fewer instances of the process on these cells.
     #[must_use]
     pub const fn vacates_cells(&self) -> bool {
         match self {

@@ -1,5 +1,5 @@
-//! Attributes of cells: properties other than the stack, the tags and the resources. Definitions can place
-//! constraints on them (docs/internals/model/cells.md, "Attributes").
+//! Attributes of cells: properties other than the stack, the tags and the resources. Definitions can set
+//! constraints on attributes (docs/internals/model/cells.md, "Attributes").
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub const ISOLATION: &str = "isolation";
 /// Prefix of attributes whose value differs from cell to cell.
 pub const UNIQUE_PREFIX: &str = "unique.";
 
-/// Attributes that cannot be set, because they are derived from other properties of a cell.
+/// Attributes that operators cannot set, because they are derived from other properties of a cell.
 pub const RESERVED: [&str; 3] = [STACK, ZONE, CELL_ID];
 
 /// Error of an invalid attribute name or value, or of an invalid set of attributes.
@@ -146,7 +146,7 @@ impl JsonSchema for AttributeName {
     }
 }
 
-/// Attributes of a cell by name. Clones share their content, since cells are cloned often.
+/// Attributes of a cell by name. Cells are cloned often, so clones share the attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<AttributeName, String>", into = "BTreeMap<AttributeName, String>")]
 pub struct Attributes(Arc<BTreeMap<AttributeName, String>>);
@@ -155,7 +155,8 @@ impl Attributes {
     /// Creates the attributes of a cell.
     ///
     /// # Errors
-    /// `BadAttribute` for the first invalid attribute, or if there are too many or they are too large.
+    /// `BadAttribute` for the first invalid attribute, for too many attributes, or for a set that is too
+    /// large.
     pub fn new(values: BTreeMap<AttributeName, String>) -> Result<Self, BadAttribute> {
         if values.len() > limits::CELL_ATTRIBUTES {
             return Err(BadAttribute::TooMany(values.len()));
@@ -194,7 +195,7 @@ impl Attributes {
 /// Checks that text is a valid value of an attribute.
 ///
 /// # Errors
-/// `BadAttribute::Value` if it is not.
+/// `BadAttribute::Value` if the text is not a valid value.
 pub fn check_value(value: &str) -> Result<(), BadAttribute> {
     let sized = (1..=limits::ATTRIBUTE_VALUE_BYTES).contains(&value.len());
     if sized && !value.chars().any(char::is_control) {
@@ -239,8 +240,8 @@ pub struct Offer<'a> {
 }
 
 impl<'a> Offer<'a> {
-    /// Returns the value of an attribute, or `None` if the cell does not have it. [`RESERVED`] attributes are
-    /// always present.
+    /// Returns the value of an attribute, or `None` if the cell lacks the attribute. [`RESERVED`] attributes
+    /// are always present.
     #[must_use]
     pub fn attribute(&self, name: &str) -> Option<&'a str> {
         match name {

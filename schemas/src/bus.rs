@@ -1,4 +1,4 @@
-//! Subjects of the bus and their conversion from and to text. No other module builds or parses them. The
+//! Subjects of the bus and their conversion from and to text. No other module builds or parses subjects. The
 //! messages are in [`crate::message`].
 
 use std::fmt;
@@ -13,13 +13,13 @@ use crate::refusal::{BadField, Refusal};
 /// First token of every subject of the bus and of the journal.
 pub(crate) const ROOT: &str = "muster";
 
-/// Noun and verb of the request to seal secrets. The request is not a command, because it leads to no
-/// decision.
+/// Noun and verb of the request to seal secrets. The request is not a command, because it adds no entry to
+/// the log.
 const SECRET: &str = "secret";
 const SEAL: &str = "seal";
 
 /// Noun and verb of a client's requests to its program in a container. The requests are not commands: only
-/// the start of the program is a decision.
+/// the start of the program is recorded in the log.
 const INSTANCE: &str = "instance";
 const EXEC_IO: &str = "exec-io";
 
@@ -66,15 +66,15 @@ pub enum BusSubject {
     Elected(LeaderRole),
     /// `muster.alive.<role>`: status of a leader or a standby, for monitoring.
     Alive(LeaderRole),
-    /// `muster.founding.query`: query by which `muster cluster found` finds out which cluster each service
-    /// belongs to.
+    /// `muster.founding.query`: query of `muster cluster found`. Each service that belongs to a cluster
+    /// replies with the id of the cluster.
     FoundingQuery,
-    /// `muster.founding.reply`: answer of a service that belongs to a cluster, with the id of the cluster.
+    /// `muster.founding.reply`: reply of a service to the founding query, with the id of its cluster.
     FoundingReply,
-    /// `muster.query.<root>.<noun>.<verb>`: a query. The root names the caller.
+    /// `muster.query.<root>.<noun>.<verb>`: a query. The root of the subject names the caller.
     Query(Caller, QueryVerb),
-    /// `muster.forwarded-query.<bbs>.<root>.<noun>.<verb>`: a query for a further page, which one BBS forwards
-    /// to the BBS that holds the World snapshot for it.
+    /// `muster.forwarded-query.<bbs>.<root>.<noun>.<verb>`: a query for a further page. A BBS forwards the
+    /// query to the BBS that holds the matching snapshot of the World (the state folded from the log).
     ForwardedQuery(ServiceId, Caller, QueryVerb),
 }
 
@@ -139,7 +139,7 @@ pub enum RepVerb {
     Evacuate,
     /// Take work again: the evacuation was withdrawn.
     Uncordon,
-    /// Stop representing the cell, because another rep does.
+    /// Stop representing the cell, because another rep represents it now.
     Dismiss,
     /// Return the output of a container.
     Logs,
@@ -198,7 +198,7 @@ pub enum QueryVerb {
     ParameterisedList,
     ParameterisedShow,
     DomainList,
-    /// Use and quotas of a domain.
+    /// Usage and quotas of a domain.
     DomainShow,
     CellList,
     CellShow,
@@ -464,7 +464,7 @@ impl BusSubject {
     /// Parses a subject.
     ///
     /// # Errors
-    /// `InvalidRequest` with the invalid part of the subject and, where possible, the valid alternatives.
+    /// Returns `InvalidRequest` with the invalid token and, where possible, the valid alternatives.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let tokens: Vec<&str> = text.split('.').collect();
         match tokens[..] {
@@ -553,7 +553,7 @@ fn noun_verb((noun, verb): (&str, &str)) -> String {
     format!("{noun}.{verb}")
 }
 
-/// Finds the verb with this spelling. The refusal suggests the nearest verb or lists all of them.
+/// Finds the verb with this spelling. The refusal suggests the nearest verb or lists all verbs.
 fn find_verb<T: Copy>(all: &[T], spell: impl Fn(T) -> String, asked: &str) -> Result<T, Refusal> {
     if let Some(found) = all.iter().copied().find(|of| spell(*of) == asked) {
         return Ok(found);
@@ -611,7 +611,7 @@ impl fmt::Display for BusSubject {
     }
 }
 
-/// Subscription pattern that matches many subjects.
+/// Subscription pattern for a group of subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusPattern {
     /// Commands of all clients.
@@ -655,8 +655,8 @@ impl fmt::Display for BusPattern {
     }
 }
 
-/// Prefix of all subjects that one connection receives answers on. Because of the common prefix, a role needs
-/// only a single line of permissions.
+/// Prefix of the subjects on which one connection receives answers. Thanks to the common prefix, the
+/// permissions of a role need only one line for all its answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbox {
     Client(Domain, ClientName),

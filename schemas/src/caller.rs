@@ -1,5 +1,5 @@
-//! The caller of a query, as the subject names it. A NATS server with permissions lets each user publish only
-//! below the user's own root. So quotas and read scopes can rely on this caller.
+//! The caller of a query, taken from the subject of the query. A NATS server with permissions lets each user
+//! publish only below the user's own root. Quotas and read scopes can therefore rely on this caller.
 
 use std::fmt;
 
@@ -80,7 +80,8 @@ impl Caller {
         }
     }
 
-    /// Returns what the caller may read (its read scope) on a server that enforces permissions.
+    /// Returns the read scope of the caller: the data that the caller may read on a server that enforces
+    /// permissions.
     #[must_use]
     pub fn read_scope(&self) -> ReadScope {
         match self {

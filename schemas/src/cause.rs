@@ -1,14 +1,15 @@
-//! Causes: the decisions that led to a decision.
+//! Causes of a decision: the earlier decisions that led to it.
 //!
-//! For each index of a process, each task and each cell, the state stores the last decision that created work
-//! for it or requested its stop. Later decisions about the same index, task or cell name the stored decision
-//! as their cause. Every chain of causes therefore ends at a client, an operator, a cell, or convergence.
+//! For each index of a process, each task and each cell, the state contains the last decision that created
+//! work for the index, task or cell, or that requested its stop. Later decisions about the same index, task
+//! or cell name the stored decision as their cause. Every chain of causes therefore ends at a client, an
+//! operator, a cell, or convergence.
 
 use serde::{Deserialize, Serialize};
 
 use crate::names::{CellId, DecisionId};
 
-/// Reference to an earlier decision, as the decisions that follow from it store it.
+/// Reference to an earlier decision. Decisions that follow from the earlier decision store this reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     pub decision: DecisionId,
@@ -16,7 +17,7 @@ pub struct Cause {
     pub correlation: DecisionId,
 }
 
-/// Source of a decision, as far as the aggregate of the decision contains it.
+/// Source of a decision, as far as the aggregate of the decision contains the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Start of a chain: a client's command, a rep's report about something unknown, or a finding of
@@ -25,15 +26,15 @@ pub enum Origin {
     /// An earlier decision about the same index, process or task.
     Decision(Cause),
     /// The loss or the evacuation of a cell. The second field is the earlier decision about the same index or
-    /// task. It is the cause if the log does not contain the loss or evacuation yet.
+    /// task. The earlier decision is the cause if the log does not contain the loss or evacuation yet.
     Cell(CellId, Option<Cause>),
-    /// The last change of a cell, of any kind. A global process adapts to such changes.
+    /// The last change of a cell, of any kind. A global process adapts to changes of cells.
     CellChange(CellId),
 }
 
 impl Origin {
-    /// Returns `true` if both origins have the same source. All work that ends because one cell is lost has
-    /// the same source, even if different decisions started it.
+    /// Returns `true` if both origins have the same source. If several instances or tasks end because one
+    /// cell is lost, their ends have the same source, even if different decisions started them.
     #[must_use]
     pub fn has_same_source(&self, other: &Self) -> bool {
         match (self, other) {

@@ -16,19 +16,19 @@ use crate::request::{self, Requests};
 use crate::resources::Resources;
 use crate::{Timestamp, limits};
 
-/// Properties of a cell as its rep reports them. Recorded when the cell appears or when they change.
+/// Properties of a cell as its rep reports them. Recorded when the cell appears or the properties change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Presence {
     /// Data folder of the rep. While this rep is alive, a rep with a different folder must not represent the
     /// cell.
     pub folder: FolderId,
-    /// Run of the rep.
+    /// Incarnation of the rep: a new id for each run of its program.
     pub incarnation: Incarnation,
     /// Zone of the cell.
     pub zone: Zone,
     /// Stack that the cell offers.
     pub stack: Stack,
-    /// Tags of the cell. Work must ask for all of them to be placed here.
+    /// Tags of the cell. Only work that names all these tags is placed here.
     pub placement_tags: BTreeSet<PlacementTag>,
     /// Other attributes that the rep reports.
     pub attributes: Attributes,
@@ -37,7 +37,7 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Returns the properties that placement matches on, for the cell with this id.
+    /// Returns the properties that placement constraints are matched against, for the cell with this id.
     #[must_use]
     pub const fn offer<'a>(&'a self, cell_id: &'a CellId) -> Offer<'a> {
         let Self { folder: _, incarnation: _, zone, stack, placement_tags, attributes, total: _ } = self;
@@ -54,22 +54,23 @@ pub struct Cell {
     pub evacuating: bool,
     /// Reason why the self-test fails. `None` if the cell is healthy.
     pub unhealthy: Option<String>,
-    /// `true` if an operator requested an evacuation. The rep receives repeated orders until it evacuates.
+    /// `true` if an operator requested an evacuation. The BBS repeats the order until the rep evacuates.
     pub evacuation_requested: bool,
-    /// `true` if an operator cordoned the cell: it takes no new work, and running work stays.
+    /// `true` if an operator cordoned the cell: the cell takes no new work, and running work stays.
     pub cordoned: bool,
     /// Start of the current evacuation, kept across restarts of the rep. `None` if the cell does not
     /// evacuate.
     ///
-    /// Withdrawing the evacuation also sets this to `None`, even before the rep reports that it takes work
-    /// again. So a new order to evacuate starts a new time-out.
+    /// A withdrawal of the evacuation sets this field to `None` at once, before the rep reports that it takes
+    /// work again. Therefore the next order to evacuate starts a new time-out.
     pub evacuation_started_at: Option<Timestamp>,
-    /// Reason why the cell is absent. `None` if it is present.
+    /// Reason why the cell is absent. `None` if the cell is present.
     pub absent_reason: Option<String>,
     /// Time of the last change to `presence`, `present`, `evacuating` or `unhealthy`.
     pub since: Timestamp,
-    /// Decision by which the cell last appeared, disappeared, or changed its evacuation or cordon. If it
-    /// affects the cell's work, the resulting decisions name it as their cause.
+    /// Decision (recorded change) by which the cell last appeared, disappeared, or changed its evacuation or
+    /// cordon. If this decision affects the cell's work, the decisions about that work name it as their
+    /// cause.
     pub cause: Cause,
     /// Recent requests of operators, with their answers.
     pub requests: Requests,
@@ -115,7 +116,7 @@ impl Command {
         }
     }
 
-    /// Returns the digest of the command for this cell, by which a repeated request is recognised.
+    /// Returns the digest of the command for this cell. A repeated request has the same digest.
     #[must_use]
     pub fn digest(self, id: &CellId) -> String {
         request::digest(self.verb().noun_and_verb(), id.as_str())
@@ -125,13 +126,13 @@ impl Command {
 /// Event of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The cell, or a new incarnation of it, is present.
+    /// The cell appeared, or its rep started again with a new incarnation.
     Appeared(Presence),
     /// An operator requested that the cell be evacuated.
     EvacuationRequested {},
     /// An operator withdrew the evacuation.
     EvacuationWithdrawn {},
-    /// An operator cordoned the cell: no new work.
+    /// An operator cordoned the cell: the cell takes no new work.
     Cordoned {},
     /// An operator ended the cordon.
     Uncordoned {},
@@ -155,7 +156,7 @@ pub enum Event {
     Forgotten {},
 }
 
-/// The part of a rep's heartbeat that is recorded.
+/// Recorded part of a rep's heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeartbeatState {
     pub presence: Presence,
@@ -173,7 +174,7 @@ pub fn decide_heartbeat(cell: Option<&Cell>, seen: &HeartbeatState) -> Vec<Event
         !cell.present && same && cell.absent_reason.as_deref() == Some(EVACUATED)
     };
     if cell.is_some_and(left) {
-        // The heartbeat was sent before the rep left and arrived after it.
+        // The rep sent the heartbeat before it left, but the heartbeat arrived after the departure.
         return events;
     }
     let known = cell.filter(|cell| cell.present && cell.presence == seen.presence);
@@ -196,9 +197,9 @@ pub fn decide_heartbeat(cell: Option<&Cell>, seen: &HeartbeatState) -> Vec<Event
     events
 }
 
-/// Returns the origin of the decision about a rep's report. If the report starts or ends an evacuation, or if
-/// the rep leaves, the origin is the decision that last changed the cell, such as the order to evacuate. All
-/// other reports start a chain.
+/// Returns the origin of the decision about a rep's report. If the report starts or ends an evacuation, or
+/// the rep leaves, the origin is the decision that last changed the cell, such as the order to evacuate.
+/// Every other report starts a new chain of causes.
 #[must_use]
 pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
     let Some(cell) = cell.filter(|cell| cell.present) else { return Origin::Root };
@@ -237,15 +238,15 @@ pub fn decide_lost(cell: Option<&Cell>, reason: &str) -> Vec<Event> {
     if present { vec![Event::Disappeared { reason: reason.to_owned() }] } else { vec![] }
 }
 
-/// Returns the events that follow from the departure of a rep. There are none if a different run of the rep
-/// represents the cell.
+/// Returns the events that follow from the departure of a rep. Empty if a different run of the rep represents
+/// the cell.
 #[must_use]
 pub fn decide_left(cell: Option<&Cell>, incarnation: Incarnation) -> Vec<Event> {
     let same = cell.is_some_and(|cell| cell.present && cell.presence.incarnation == incarnation);
     if same { vec![Event::Left {}] } else { vec![] }
 }
 
-/// Decides a command of an operator.
+/// Decides a command of an operator, that is, returns the events to record.
 ///
 /// # Errors
 /// `ResourceNotFound` if the cell is unknown or forgotten, `CellAbsent` for an evacuation of an absent cell,
@@ -273,7 +274,7 @@ pub fn decide(id: &CellId, cell: Option<&Cell>, command: Command) -> Result<Vec<
     }
 }
 
-/// Returns the refusal for the rep with folder `not`, because the rep with folder `by` represents the cell.
+/// Returns the refusal for the rep with folder `not`: another rep, with folder `by`, represents the cell.
 #[must_use]
 pub fn cell_taken(id: &CellId, by: FolderId, not: FolderId) -> Refusal {
     let why = format!(
@@ -283,7 +284,7 @@ pub fn cell_taken(id: &CellId, by: FolderId, not: FolderId) -> Refusal {
     Refusal::new(Code::CellTaken, why)
 }
 
-/// Applies a decision: its events and its request.
+/// Applies a decision: its events and the operator's request.
 #[must_use]
 pub fn fold<'a>(
     cell: Option<Cell>,
@@ -360,8 +361,8 @@ fn absent(cell: Cell, why: &str, stamp: &Stamp) -> Cell {
     Cell { present: false, absent_reason, since: stamp.at, cause: stamp.cause(), ..cell }
 }
 
-/// Returns the evacuation state that a starting rep needs. A requested evacuation continues, unless the cell
-/// was lost while it evacuated.
+/// Returns the evacuation state for a starting rep. A requested evacuation continues, unless the cell was
+/// lost while it evacuated.
 #[must_use]
 pub fn evacuation(cell: Option<&Cell>) -> Evacuation {
     match cell.filter(|cell| cell.evacuation_requested && (cell.present || !cell.evacuating)) {
@@ -370,10 +371,10 @@ pub fn evacuation(cell: Option<&Cell>) -> Evacuation {
     }
 }
 
-/// Returns `true` if a requested evacuation is over when the cell appears.
+/// Returns `true` if the appearance of the cell ends a requested evacuation.
 ///
-/// The evacuation is over if the cell was lost while it evacuated, and a different run of its rep now
-/// appears. If the rep restarts before the cell is lost, the evacuation continues.
+/// The evacuation ends if the cell was lost while it evacuated, and a different run of its rep appears. If
+/// the rep restarts before the cell is lost, the evacuation continues.
 fn is_evacuation_over(cell: &Cell, appears: &Presence) -> bool {
     !cell.present && cell.evacuating && cell.presence.incarnation != appears.incarnation
 }

@@ -59,7 +59,7 @@ pub struct CloudEvent<'a> {
     /// Reason that the client gave, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// On the feed: id of the preceding event in the log. It lets subscribers detect missing events.
+    /// On the feed: id of the preceding event in the log. Subscribers use this id to detect missing events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
     /// W3C trace of the event.

@@ -13,7 +13,7 @@ use crate::refusal::{BadField, Code, Refusal};
 use crate::request::{self, Requests};
 use crate::subject::{MAX_SHARDS, Position};
 
-/// Format level that this program writes, and the highest that it reads.
+/// Format level that this program writes. Also the highest level that this program reads.
 pub const FORMAT: u32 = 1;
 
 /// State of the cluster.
@@ -21,7 +21,7 @@ pub const FORMAT: u32 = 1;
 pub struct Cluster {
     /// Id of the cluster, fixed by the first entry.
     pub id: ClusterId,
-    /// Number of shards, as set by the first entry or the last change.
+    /// Number of shards. Set by the first entry or the last change.
     pub shards: u16,
     /// Format level that every program writes.
     pub format: u32,
@@ -42,7 +42,7 @@ pub struct Cluster {
 pub struct Leader {
     /// Program that leads.
     pub id: ServiceId,
-    /// Number of its term, from 1. Messages of a lower term do not come from the leader.
+    /// Term of the leader, from 1. Messages with a lower term come from an earlier leader.
     pub term: u64,
     /// Time of its election.
     pub since: Timestamp,
@@ -73,7 +73,7 @@ pub enum Event {
         id: ClusterId,
         /// Number of shards.
         shards: u16,
-        /// Format level that every program writes.
+        /// Format level of all programs.
         format: u32,
     },
     /// A leader was elected.
@@ -88,8 +88,8 @@ pub enum Event {
     PreemptionSwitched { enabled: bool },
     /// An operator changed the number of shards.
     ///
-    /// The new number determines the subjects of later entries of processes and tasks. Readers quarantine an
-    /// entry of a process or task that is appended to an old subject after this event.
+    /// The new number determines the subjects of later entries of processes and tasks. If an entry of a
+    /// process or task is appended to an old subject after this event, readers quarantine it.
     Resharded {
         /// New number of shards.
         shards: u16,
@@ -121,7 +121,7 @@ impl Command {
         }
     }
 
-    /// Returns the digest by which a repeated request is recognised.
+    /// Returns the digest of the command. A repeated request has the same digest.
     #[must_use]
     pub fn digest(self) -> String {
         let argument = match self {
@@ -167,8 +167,8 @@ pub fn decide_election(cluster: &Cluster, role: Role, id: &ServiceId, term: u64)
 /// Maximum number of ordinals that one decision changes. The remaining changes follow in further decisions.
 const MAX_ORDINALS_PER_DECISION: usize = 512;
 
-/// Returns the changes of ordinals for the known cells. Ordinals of forgotten cells become free, and cells
-/// without an ordinal get the lowest free one.
+/// Returns the changes of ordinals for the known cells. Ordinals of forgotten cells become free. Each cell
+/// without an ordinal gets the lowest free ordinal.
 #[must_use]
 pub fn decide_ordinals(cluster: &Cluster, cells: &BTreeSet<&CellId>) -> Vec<Event> {
     let (kept, gone): (Vec<_>, Vec<_>) = cluster.ordinals.iter().partition(|(_, id)| cells.contains(id));
@@ -203,7 +203,7 @@ pub fn decide(cluster: Option<&Cluster>, command: Command) -> Result<Option<Even
 /// Checks a number of shards.
 ///
 /// # Errors
-/// `InvalidRequest`, with the valid numbers.
+/// `InvalidRequest` with the valid numbers.
 pub fn check_shards(shards: u16) -> Result<(), Refusal> {
     if (1..=MAX_SHARDS).contains(&shards) {
         return Ok(());
@@ -212,7 +212,7 @@ pub fn check_shards(shards: u16) -> Result<(), Refusal> {
     Err(Refusal::invalid(vec![BadField { field: "shards".into(), problem }]))
 }
 
-/// Applies a decision: its events and its request.
+/// Applies a decision: its events and the operator's request.
 #[must_use]
 pub fn fold<'a>(
     cluster: Option<Cluster>,

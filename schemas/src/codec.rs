@@ -29,10 +29,10 @@ pub enum Form {
 
 /// Number of the postcard schema. Programs with the same number can decode each other's messages.
 ///
-/// Raise it with every change that alters the bytes of a postcard message, at any depth. Such a change adds,
-/// removes, moves or retypes a field or a variant. Renaming alone does not alter the bytes. A test pins the
-/// bytes of one example of every message together with this number. The test cannot detect a changed variant
-/// that no example contains.
+/// Raise the number with every change that alters the bytes of a postcard message, at any depth. Such a
+/// change adds, removes, moves or retypes a field or a variant. Renaming alone does not alter the bytes. A
+/// test pins the bytes of one example of every message together with this number. The test cannot detect a
+/// changed variant that no example contains.
 pub const SCHEMA_VERSION: u64 = 5;
 
 /// Encodes a message.
@@ -56,9 +56,10 @@ pub fn encode<T: Serialize>(form: Form, message: &T) -> Vec<u8> {
     }
 }
 
-/// Decodes a message. Also returns its form, so that the answer can use the same one.
+/// Decodes a message. Also returns the form of the message, so that the answer can use the same form.
 ///
 /// # Errors
+///
 /// `Unreadable` for postcard of another schema: the sender must repeat the message as JSON. `InvalidRequest`
 /// for a message that is malformed, truncated, too long or too deep, or that has bytes after its end.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Form), Refusal> {

@@ -1,4 +1,4 @@
-//! Containers as the rep and the executor exchange them (Diego Dev Notes, "Container State").
+//! Containers in the form that the rep and the executor exchange (Diego Dev Notes, "Container State").
 
 use std::sync::Arc;
 
@@ -16,8 +16,9 @@ use crate::names::{CellId, Domain, InstanceGuid, TaskGuid};
 use crate::resources::Resources;
 use crate::subject::Position;
 
-/// One life of a guid. Each desire of a process and each creation of a task starts a new epoch, which is the
-/// time of that decision. A later life has a greater epoch.
+/// Epoch: the period in which a guid names one process or one task. Each desire of a process and each
+/// creation of a task starts a new epoch, whose value is the time of that decision. A later epoch has a
+/// greater value.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -27,7 +28,7 @@ pub struct Epoch(pub Timestamp);
 /// A container and its cell, as recorded for the holder of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Instance {
-    /// Id of the container; each attempt to run the work has a new one.
+    /// Id of the container. Each attempt to run the work has a new container id.
     pub instance_guid: InstanceGuid,
     /// Cell that the container runs on.
     pub cell_id: CellId,
@@ -36,13 +37,13 @@ pub struct Instance {
 /// A container port and the host port that forwards to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PortMapping {
-    /// Port in the container, as the definition names it.
+    /// Port in the container. The definition names this port.
     pub container_port: u16,
     /// Port of the host, for access from outside of the container.
     pub host_port: u16,
 }
 
-// Inline storage: an IPv4 address and a few ports need no allocation.
+// An IPv4 address and a few ports are stored inline and need no allocation.
 /// Network addresses of a running instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetInfo {
@@ -56,7 +57,7 @@ pub struct NetInfo {
 /// Port mappings of an instance. Few instances have more mappings than fit inline.
 pub type PortMappings = SmallVec<[PortMapping; 4]>;
 
-/// The work that a container runs, including the epoch of its guid.
+/// The instance or task that a container runs (its work), with the epoch of the guid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkKey {
@@ -77,7 +78,7 @@ pub enum WorkKey {
 }
 
 impl WorkKey {
-    /// Returns the epoch of the work's guid.
+    /// Returns the epoch of the guid.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         match self {
@@ -100,7 +101,7 @@ impl std::fmt::Display for WorkKey {
 pub struct Recipe {
     /// Id of the container.
     pub instance_guid: InstanceGuid,
-    /// Work that the container runs; stored as its label.
+    /// Work that the container runs. The executor stores it as the container's label.
     pub work: WorkKey,
     pub domain: Domain,
     /// Environment of every program in the container, as in the definition.
@@ -116,44 +117,44 @@ pub struct Recipe {
     pub grace_period_ms: u64,
     /// CPU share relative to other containers of the cell; 0 selects the default.
     pub cpu_weight: u32,
-    /// Container ports; each is mapped to a host port.
+    /// Container ports. Each port is mapped to a host port.
     pub ports: Vec<u16>,
-    /// File whose content becomes the result of a task, relative to the work directory. Empty if the recipe
-    /// has no result file.
+    /// Path of the file whose content becomes the result of a task, relative to the work directory. Empty if
+    /// there is no result file.
     pub result_file: String,
     /// Resources that the container reserves on the cell.
     pub resources: Resources,
-    /// Deviations from the default environment of a container. `None` if there are none.
+    /// Differences from the default environment of a container. `None` if there are no differences.
     pub sandbox: Option<Arc<Sandbox>>,
-    /// Position of the log at which the container was admitted. Records that were read at an earlier position
-    /// do not apply to the container.
+    /// Position of the log at which the container was admitted. Records from an earlier position do not apply
+    /// to the container.
     pub admitted_at: Position,
 }
 
 /// State of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerState {
-    /// Resources are reserved; nothing is created.
+    /// Resources are reserved. Nothing has been created yet.
     Reserved,
     /// The container is being created.
     Initializing,
-    /// The container is created; setup, action and monitor are starting.
+    /// The container exists; setup, action and monitor are starting.
     Created,
     /// The action runs. If there is a monitor, it has succeeded.
     Running(NetInfo),
-    /// No program of the container runs.
+    /// The programs of the container have ended.
     Completed(RunResult),
 }
 
 /// Result of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunResult {
-    /// The recipe ended without failure.
+    /// The container's actions ended without failure.
     Succeeded {
         /// Content of the result file, if the recipe names one.
         result: String,
     },
-    /// The recipe failed. For an instance of a process, every exit counts as a failure.
+    /// The container's actions failed. For an instance of a process, every exit counts as a failure.
     Failed {
         reason: String,
         /// Exit status of the action. `None` if the failure has a different reason.
@@ -163,7 +164,7 @@ pub enum RunResult {
     Stopped,
 }
 
-/// A container as the executor reports it.
+/// A container in the form that the executor reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
     /// Id of the container.
@@ -173,7 +174,7 @@ pub struct Container {
     pub domain: Domain,
     /// Resources that the container reserves on the cell.
     pub resources: Resources,
-    /// Position of the log at which the container was admitted; 0 while it is only a reservation.
+    /// Position of the log at which the container was admitted; 0 while the container is only a reservation.
     pub admitted_at: Position,
     /// Isolation layers of the container.
     pub isolation: Isolation,

@@ -1,6 +1,6 @@
 //! The crash policy: when an instance restarts immediately, after a delay, or never (Diego Dev Notes,
-//! "Crashes"). A restart policy modifies it (SwarmKit orchestrators, "Restart supervisor"). For cases that
-//! these two documents do not define, see docs/internals/model/crashes.md, "Crashes".
+//! "Crashes"). A restart policy modifies the crash policy (SwarmKit orchestrators, "Restart supervisor"). For
+//! cases that these two documents do not define, see docs/internals/model/crashes.md, "Crashes".
 
 use std::fmt;
 use std::time::Duration;
@@ -22,8 +22,8 @@ pub const MAX_DELAY: Duration = Duration::from_secs(16 * 60);
 pub const MAX_CRASHES: u32 = 200;
 /// Running time after which the crash count of an instance is reset.
 pub const STABLE_AFTER: Duration = Duration::from_secs(5 * 60);
-/// Minimum time from the moment an instance becomes RUNNING to its restart by a policy. If the instance
-/// crashes earlier, the restart waits for the rest of this time.
+/// Minimum time between the start of an instance (RUNNING) and its restart by a restart policy. If the
+/// instance crashes earlier, the restart waits for the rest of this time.
 pub const MIN_RUN: Duration = Duration::from_secs(1);
 
 /// Outcome of a crash: when the instance restarts, if at all.
@@ -33,8 +33,8 @@ pub enum Restart {
     Immediate,
     /// Restarts at this time.
     At(Timestamp),
-    /// Does not restart automatically. A rollout may replace the instance, and stopping the instance creates
-    /// a new one.
+    /// Does not restart automatically. A rollout may still replace the instance. If the instance is stopped,
+    /// a new instance is created.
     Never(NoRestartReason),
 }
 
@@ -83,9 +83,9 @@ pub struct Attempts {
 pub struct Crash<'a> {
     /// Crash count before this crash.
     pub previous_crashes: u32,
-    /// Times of the restarts so far.
+    /// Times of the earlier restarts.
     pub restarts: &'a [Timestamp],
-    /// Time at which the instance became RUNNING. `None` if it never did.
+    /// Time at which the instance became RUNNING. `None` if the instance never became RUNNING.
     pub running_since: Option<Timestamp>,
     /// `true` if the action exited with status 0.
     pub succeeded: bool,

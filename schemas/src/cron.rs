@@ -35,9 +35,10 @@ const FIELDS: [Field; 5] = [
 const DAY: usize = 2;
 const WEEKDAY: usize = 4;
 
-/// Converts an expression to numbers, with `+` before the weekday if a day has to match both fields.
+/// Converts an expression to numbers. The weekday gets the prefix `+` if a day has to match both day fields.
 ///
 /// # Errors
+///
 /// The invalid field and its valid values.
 pub(crate) fn to_numeric(cron: &str) -> Result<String, String> {
     if cron.starts_with('@') {

@@ -20,8 +20,8 @@ pub const DEFAULT_GRACE_MS: u64 = 10_000;
 /// Ports of a definition. Few definitions have more ports than fit inline.
 pub type Ports = SmallVec<[u16; 8]>;
 
-// The larger parts are shared. Among a million definitions hardly two are equal, but most of them run one of
-// a few programs and differ only in their environment.
+// Definitions share their larger parts. Among a million definitions, hardly two are equal, but most run one
+// of a few programs. Such definitions differ only in their environment.
 /// Programs, resources and constraints of one instance of a process. A definition is immutable: a change
 /// creates a new definition with a new id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -56,7 +56,7 @@ pub struct Definition {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sandbox {
     /// File system of the container: `preloaded:NAME`, `oci:FOLDER` or `oci:FOLDER:TAG`, or the path of a
-    /// folder on the cell. If empty, the default of the cell.
+    /// folder on the cell. An empty value selects the default of the cell.
     pub root_fs: String,
     /// Network of the container.
     pub network: Network,
@@ -150,9 +150,9 @@ pub enum Placement {
     /// Fail immediately with the reason.
     #[default]
     Fail,
-    /// Wait for room, and fail when the deadline is over.
+    /// Wait for free resources, and fail at the deadline.
     Queue {
-        /// Deadline after the creation of the task, in milliseconds.
+        /// Time from the creation of the task to the deadline, in milliseconds.
         deadline_ms: u64,
     },
 }
@@ -172,8 +172,8 @@ pub enum Mode {
     Global,
 }
 
-/// A DesiredLRP as a client desires it: a deployment with one definition (Updatable LRPs, "Promotion of
-/// existing DesiredLRP entities to `LRPDeployment` entities").
+/// A DesiredLRP in the form in which a client creates it: a deployment with one definition (Updatable LRPs,
+/// "Promotion of existing DesiredLRP entities to `LRPDeployment` entities").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredLrp {
     /// Guid of the process.
@@ -199,8 +199,8 @@ pub struct DesiredLrp {
 }
 
 impl DesiredLrp {
-    /// Returns an update that sets all properties of a process to those of this one, except for the
-    /// definition. For a global process the update does not set the number of instances.
+    /// Returns an update that sets all properties of a process, except for the definition, to the properties
+    /// of this DesiredLRP. For a global process, the update does not set the number of instances.
     #[must_use]
     pub fn to_update(&self) -> DesiredLrpUpdate {
         DesiredLrpUpdate {
@@ -232,7 +232,7 @@ pub struct DesiredLrpUpdate {
     pub policies: Option<Policies>,
 }
 
-/// A task as a client desires it.
+/// A task in the form in which a client creates it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredTask {
     /// Guid of the task.
@@ -247,17 +247,17 @@ pub struct DesiredTask {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// Launch it concurrently.
+    /// Launch the task concurrently.
     Allowed,
-    /// Skip it.
+    /// Skip the launch.
     #[default]
     Skipped,
-    /// Launch it when no earlier task is left. At most one launch waits; launches that become due while it
-    /// waits are skipped.
+    /// Launch the task when no earlier task is left. At most one launch waits. Launches that become due
+    /// during this wait are skipped.
     Queued,
 }
 
-/// A periodic task as a client desires it.
+/// A periodic task in the form in which a client creates it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredPeriodic {
     /// Guid of the periodic task.
@@ -295,7 +295,7 @@ pub enum Overflow {
     Refused,
 }
 
-/// A parameterised task as a client desires it.
+/// A parameterised task in the form in which a client creates it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredParameterised {
     /// Guid of the parameterised task.
@@ -307,7 +307,7 @@ pub struct DesiredParameterised {
     pub required_parameters: BTreeSet<String>,
     /// Parameters that a dispatch may set.
     pub optional_parameters: BTreeSet<String>,
-    /// Maximum number of its tasks that are PENDING or RUNNING at the same time. `None` sets no limit.
+    /// Maximum number of launched tasks that are PENDING or RUNNING at the same time. `None` sets no limit.
     pub concurrency: Option<u32>,
     /// Behaviour of a dispatch at that limit.
     pub overflow: Overflow,

@@ -13,14 +13,15 @@ use crate::names::{CellId, DefinitionId, Domain, ProcessGuid};
 use crate::policy::Policies;
 use crate::rank::Priority;
 
-/// Desired state of a process. Changes of instances, priority, routes and annotation restart nothing.
+/// Desired state of a process. A change of the instance count, priority, routes or annotation restarts no
+/// instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Desired {
     /// Desired number of instances.
     pub instances: u32,
     pub priority: Priority,
-    /// Cells of a global process by their ordinals, which are its instance indices. `None` for a replicated
-    /// process.
+    /// Cells of a global process, keyed by their ordinals, which are the process's instance indices. `None`
+    /// for a replicated process.
     #[expect(
         clippy::box_collection,
         reason = "hardly any process has some, and each would take the room of a map"
@@ -31,17 +32,17 @@ pub struct Desired {
     pub annotation: Box<str>,
     /// Policies for rollouts, rollbacks and restarts.
     pub policies: Arc<Policies>,
-    /// Definitions in use, oldest first. Outside of rollouts there is only one.
+    /// Definitions in use, oldest first. Outside a rollout there is only one definition.
     pub definitions: SmallVec<[(DefinitionId, Arc<Definition>); 1]>,
-    /// Definition that every instance is to run.
+    /// Active definition, which every instance has to run.
     pub active_definition_id: DefinitionId,
     /// Newest definition that proved healthy: one of its instances stayed RUNNING for the monitoring time of
-    /// the rollout policy. Instances that restart outside a rollout use it. `None` if no definition has been
-    /// healthy.
+    /// the rollout policy. Instances that restart outside a rollout use this definition. `None` if no
+    /// definition has been healthy.
     pub healthy_definition_id: Option<DefinitionId>,
 }
 
-/// A cell that a global process runs an instance on.
+/// Cell on which a global process runs an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GlobalCell {
     pub cell_id: CellId,
@@ -52,15 +53,15 @@ pub struct GlobalCell {
 /// Event of the desired state of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The process was desired: a new epoch starts.
+    /// The process was created, which starts a new epoch.
     Desired(Box<DesiredLrp>),
-    /// The number of instances, priority, routes, annotation or policies changed.
+    /// The instance count, priority, routes, annotation or policies changed.
     Updated(DesiredLrpUpdate),
     /// A definition was added.
     DefinitionAdded { definition_id: DefinitionId, definition: Arc<Definition> },
-    /// A definition became active: every instance must run it.
+    /// A definition became active. Every instance has to run it.
     Activated { definition_id: DefinitionId },
-    /// A definition became healthy: instances that restart use it.
+    /// A definition became healthy. Restarted instances use it.
     HealthyChanged { definition_id: DefinitionId },
     /// Unused definitions were removed.
     Pruned { definition_ids: Vec<DefinitionId> },
@@ -71,7 +72,7 @@ pub enum Event {
         /// Ordinals of the cells that left.
         removed: Indices,
     },
-    /// The process was removed: it is no longer desired.
+    /// The process was removed.
     Removed {},
 }
 
@@ -113,13 +114,13 @@ impl Desired {
         self.cells.is_some()
     }
 
-    /// Returns `true` if an instance is desired at this index.
+    /// Returns `true` if the process should have an instance at this index.
     #[must_use]
     pub fn desires_index(&self, index: u32) -> bool {
         self.cells.as_ref().map_or(index < self.instances, |cells| cells.contains_key(&index))
     }
 
-    /// Returns the indices at which an instance is desired, in order.
+    /// Returns the indices at which the process should have an instance, in order.
     pub fn indices(&self) -> impl Iterator<Item = u32> + Clone + use<'_> {
         let of_cells = self.cells.iter().flat_map(|cells| cells.keys()).copied();
         let dense = if self.is_global() { 0 } else { self.instances };
@@ -131,7 +132,7 @@ impl Desired {
         self.indices().filter(|index| self.is_rolling_index(*index))
     }
 
-    /// Returns `true` if the index takes part in rollouts. Indices of cordoned cells do not.
+    /// Returns `true` if the index takes part in rollouts. Indices of cordoned cells take no part.
     #[must_use]
     pub fn is_rolling_index(&self, index: u32) -> bool {
         self.desires_index(index) && !self.is_cordoned(index)
@@ -143,13 +144,13 @@ impl Desired {
         self.cells.as_ref().and_then(|cells| cells.get(&index)).is_some_and(|cell| cell.cordoned)
     }
 
-    /// Returns the only cell that may run this index, or `None` if any cell may.
+    /// Returns the only cell that may run this index, or `None` if any cell may run it.
     #[must_use]
     pub fn only_cell(&self, index: u32) -> Option<&CellId> {
         self.cells.as_ref()?.get(&index).map(|cell| &cell.cell_id)
     }
 
-    /// Returns the part of an update that changes something, or `None` if nothing changes.
+    /// Returns the part of an update that differs from the current state, or `None` if nothing changes.
     #[must_use]
     pub fn difference(&self, update: &DesiredLrpUpdate) -> Option<DesiredLrpUpdate> {
         let difference = DesiredLrpUpdate {
@@ -163,8 +164,8 @@ impl Desired {
     }
 
     /// Returns the DesiredLRP with the active definition (Updatable LRPs, "Projection of an `LRPDeployment`
-    /// entity down to a DesiredLRP entity"). `None` if that definition is missing, which cannot happen with a
-    /// valid log.
+    /// entity down to a DesiredLRP entity"). `None` if the active definition is missing, which cannot happen
+    /// with a valid log.
     #[must_use]
     pub fn project(&self, process_guid: &ProcessGuid, domain: &Domain) -> Option<DesiredLrp> {
         let definition = self.definition(&self.active_definition_id)?;

@@ -44,7 +44,7 @@ pub enum Event {
 }
 
 /// Decides a refresh. The domain is fresh for `ttl` from now, or without end if `ttl` is `None`. A `ttl` of 0
-/// expires it.
+/// ends the freshness.
 #[must_use]
 pub fn decide(ttl: Option<Duration>, now: Timestamp) -> Event {
     Event::Refreshed { expires_at: ttl.map(|ttl| now + ttl) }
@@ -87,7 +87,7 @@ fn remember_request(known: Option<Requests>, stamp: &Stamp, version: u64) -> Req
 }
 
 impl Freshness {
-    /// Returns `true` if the domain is fresh, so that convergence may stop undesired work.
+    /// Returns `true` if the domain is fresh. Convergence stops undesired work only in a fresh domain.
     #[must_use]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|expires_at| now < expires_at)

@@ -1,7 +1,8 @@
-//! History of ended containers and tasks, which queries show after the records are gone (SwarmKit
+//! History of ended containers and tasks, which queries show after the records are deleted (SwarmKit
 //! orchestrators, "Task reaper"; docs/internals/model/history.md, "Ended containers and tasks").
 //!
-//! The history is a fold of the log for display. No decision reads it, so its size affects no behaviour.
+//! The history is folded from the log for display. No decision reads the history, so its size affects no
+//! behaviour.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,9 +32,10 @@ pub enum EndKind {
     CellLost,
     /// Evacuated by its cell.
     Evacuated,
-    /// Evacuated by its cell, which reached the evacuation time-out before a replacement was running.
+    /// Evacuated by its cell. The cell reached the evacuation time-out before a replacement was running.
     EvacuationExpired,
-    /// Displaced by another container, which is running and is now named in the record of the index.
+    /// Displaced by another container. The other container is running, and the record of the index now names
+    /// it.
     Displaced,
 }
 
@@ -47,9 +49,9 @@ pub struct EndedInstance {
     pub domain: Domain,
     /// Epoch of the process.
     pub epoch: Epoch,
-    /// Time at which the container became RUNNING. `None` if it never did.
+    /// Time at which the container became RUNNING. `None` if the container was never RUNNING.
     pub started_at: Option<Timestamp>,
-    /// Time of its end according to the log.
+    /// Time of the container's end, according to the log.
     pub ended_at: Timestamp,
     pub end_kind: EndKind,
     /// Reason of the stop request, or `None` if there was none.
@@ -69,9 +71,9 @@ pub struct EndedTask {
     pub domain: Domain,
     /// Epoch of the task, which is also the time of its creation.
     pub epoch: Epoch,
-    /// Container that ran the task. `None` if none did.
+    /// Container that ran the task. `None` if no container ran the task.
     pub by: Option<Instance>,
-    /// Time at which the task became RUNNING. `None` if it never did.
+    /// Time at which the task became RUNNING. `None` if the task was never RUNNING.
     pub started_at: Option<Timestamp>,
     pub completed_at: Timestamp,
     /// Outcome. A long result is truncated.
@@ -104,7 +106,8 @@ pub(crate) struct RecordedContainer {
     stop: Option<StopReason>,
 }
 
-/// Returns the containers that a slot names: the instance's and the evacuating instance's.
+/// Returns the containers that a slot (one index of a process) names: that of the instance and that of the
+/// evacuating instance.
 pub(crate) fn recorded_containers(slot: &Slot) -> [Option<RecordedContainer>; 2] {
     let own = slot.actual.as_ref().and_then(|lrp| match &lrp.state {
         State::Claimed { by, .. } => {
@@ -124,14 +127,14 @@ pub(crate) fn recorded_containers(slot: &Slot) -> [Option<RecordedContainer>; 2]
     [own, twin]
 }
 
-/// Returns the time since which container `by` has been running. `None` if neither of these records contains
-/// it.
+/// Returns the time since which container `by` has been running. `None` if neither of the two records names
+/// the container.
 pub(crate) fn started_at(held: &[Option<RecordedContainer>; 2], by: &Instance) -> Option<Timestamp> {
     held.iter().flatten().filter(|held| held.by == *by).find_map(|held| held.started_at)
 }
 
-/// Returns the containers that ended at a slot by an event of its instance. These are the containers that a
-/// record of the slot named before the event and that no record of the slot names after it.
+/// Returns the containers that ended at a slot by an event of its instance. Before the event, a record of the
+/// slot named these containers. After the event, no record of the slot names them.
 pub(crate) fn ended_by_instance(
     held: [Option<RecordedContainer>; 2],
     slot: &Slot,
@@ -189,8 +192,8 @@ pub(crate) fn ended_by_evacuating(
     gone.map(|held| held.into_ended(&slot.place, evacuating_end(event), life)).collect()
 }
 
-/// Returns the containers that ended with a decision. Each is listed once, with its last end. Containers that
-/// a record still names are left out.
+/// Returns the containers that ended with a decision. Each container is listed once, with its last end.
+/// Containers that a record still names are not listed.
 pub(crate) fn finally_ended(process: &Process, ended: Vec<EndedInstance>) -> Vec<EndedInstance> {
     let mut settled: Vec<EndedInstance> = vec![];
     for one in ended {
@@ -267,7 +270,7 @@ const fn evacuating_end(event: &evacuating::Event) -> EndKind {
 }
 
 impl RecordedContainer {
-    /// Converts the container to its history row.
+    /// Converts the container to a row of the history.
     fn into_ended(self, place: &Place, end_kind: EndKind, life: &ProcessEpoch) -> EndedInstance {
         EndedInstance {
             place: place.clone(),
@@ -285,8 +288,8 @@ impl RecordedContainer {
     }
 }
 
-/// Returns the history row of a task that this decision deletes after its completion. `None` if the decision
-/// deletes no completed task.
+/// Returns the history row of a task that this decision deletes after the task's completion. `None` if the
+/// decision deletes no completed task.
 #[must_use]
 pub fn ended_task(before: Option<&Task>, events: &[entry::Event], stamp: &Stamp) -> Option<EndedTask> {
     let is_end = |event: &entry::Event| matches!(event, entry::Event::Task(task::Event::Deleted {}));

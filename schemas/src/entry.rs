@@ -152,37 +152,37 @@ impl Event {
         within.map_or_else(|| json.clone(), str::to_owned)
     }
 
-    /// Returns the event if it is one of a periodic task.
+    /// Returns the event if it belongs to a periodic task.
     #[must_use]
     pub const fn as_periodic(&self) -> Option<&periodic::Event> {
         if let Self::Periodic(event) = self { Some(event) } else { None }
     }
 
-    /// Returns the event if it is one of a parameterised task.
+    /// Returns the event if it belongs to a parameterised task.
     #[must_use]
     pub const fn as_parameterised(&self) -> Option<&parameterised::Event> {
         if let Self::Parameterised(event) = self { Some(event) } else { None }
     }
 
-    /// Returns the event if it is one of a domain.
+    /// Returns the event if it belongs to a domain.
     #[must_use]
     pub const fn as_domain(&self) -> Option<&domain::Event> {
         if let Self::Domain(event) = self { Some(event) } else { None }
     }
 
-    /// Returns the event if it is one of an evaluation.
+    /// Returns the event if it belongs to an evaluation.
     #[must_use]
     pub const fn as_evaluation(&self) -> Option<&evaluation::Event> {
         if let Self::Evaluation(event) = self { Some(event) } else { None }
     }
 
-    /// Returns the event if it is one of a cell.
+    /// Returns the event if it belongs to a cell.
     #[must_use]
     pub const fn as_cell(&self) -> Option<&cell::Event> {
         if let Self::Cell(event) = self { Some(event) } else { None }
     }
 
-    /// Returns the event if it is one of the cluster.
+    /// Returns the event if it belongs to the cluster.
     #[must_use]
     pub const fn as_cluster(&self) -> Option<&cluster::Event> {
         if let Self::Cluster(event) = self { Some(event) } else { None }
@@ -211,7 +211,7 @@ impl Stamp {
         Self { decision, correlation: decision, cause: None, at, request: None }
     }
 
-    /// Returns the reference by which later decisions name this one as their cause.
+    /// Returns the reference by which later decisions name this decision as their cause.
     #[must_use]
     pub const fn cause(&self) -> Cause {
         Cause { decision: self.decision, correlation: self.correlation }
@@ -277,8 +277,8 @@ impl Aggregate {
     }
 }
 
-/// Writes the form for readers of events: `lrp:GUID`, `task:GUID`, `periodic:GUID`, `parameterised:GUID`,
-/// `domain:NAME`, `cell:ID` or `cluster`.
+/// Writes the aggregate in the form that readers of events see: `lrp:GUID`, `task:GUID`, `periodic:GUID`,
+/// `parameterised:GUID`, `domain:NAME`, `cell:ID` or `cluster`.
 impl fmt::Display for Aggregate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -310,7 +310,7 @@ impl fmt::Display for Actor {
 /// Error of decoding an entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The entry has a newer format. It is not damaged: this program can read it after an upgrade.
+    /// The entry has a newer format. The entry is not damaged: this program can read it after an upgrade.
     #[error(
         "entry has format {format}, but this program reads formats up to {}: upgrade this \
              program",
@@ -320,8 +320,8 @@ pub enum DecodeError {
         /// Format level of the entry.
         format: u32,
     },
-    /// The entry has an event of an unknown type or version. It is not damaged: this program can read it
-    /// after an upgrade.
+    /// The entry has an event of an unknown type or version. The entry is not damaged: this program can read
+    /// it after an upgrade.
     #[error("entry contains an unknown event ({0}): upgrade this program")]
     UnknownEvent(String),
     /// The bytes of the entry changed after it was written.
@@ -425,8 +425,8 @@ pub fn aggregates(bytes: &[u8]) -> Vec<Aggregate> {
     head.map_or_else(|_| vec![], |head| head.decisions.into_iter().map(|one| one.aggregate.into()).collect())
 }
 
-/// Returns the reason why an undamaged entry cannot be decoded. One possible reason is a newer format, of
-/// which this program can read only the head. Another is an event that only a newer program knows.
+/// Returns the reason why an undamaged entry cannot be decoded. One possible reason is a newer format: this
+/// program can read only the head of such an entry. Another is an event that only a newer program knows.
 fn classify_error(bytes: &[u8], failed: &serde_json::Error) -> DecodeError {
     #[derive(Deserialize)]
     struct Head {

@@ -1,5 +1,5 @@
 //! The evacuating instance: the second ActualLRP of an index, which exists only while a cell evacuates (Diego
-//! Dev Notes, "Evacuation"). It is always RUNNING.
+//! Dev Notes, "Evacuation"). An evacuating instance is always RUNNING.
 
 use std::time::Duration;
 
@@ -23,17 +23,17 @@ pub struct Evacuating {
     pub net: NetInfo,
     /// Time of the last event that set the record.
     pub since: Timestamp,
-    /// Time since which the container has been RUNNING, as far as the log shows it.
+    /// Start of the RUNNING state of the container, according to the log.
     pub started_at: Timestamp,
     /// Time after which convergence removes the record.
     pub expires_at: Timestamp,
 }
 
-/// Command of a rep about the evacuating instance in one of its containers.
+/// Command of a rep about an evacuating instance in one of the rep's containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// Keep the running instance routable until a replacement runs. Creates or updates the record, or takes
-    /// it over from another container.
+    /// Keep the running instance routable until a replacement runs. This command creates or updates the
+    /// record, or takes the record over from another container.
     Set {
         /// Address and ports of the instance.
         net: NetInfo,
@@ -74,8 +74,8 @@ pub enum Event {
     Removed { place: Place, cause: RemovalReason },
 }
 
-/// Decides a command of the rep of container `by` on both records of a slot. Returns `None` if nothing
-/// changes.
+/// Decides a command of the rep about both records of a slot. `by` is the container that the rep reports.
+/// Returns `None` if nothing changes.
 ///
 /// # Errors
 /// `ActualLRPCannotBeEvacuated` if the evacuating record belongs to another container, unless the record of
@@ -104,7 +104,8 @@ pub fn decide(
         (Command::Remove, Some(old)) if old.by == *by => {
             Ok(Some(Event::Removed { place: place.clone(), cause: RemovalReason::Removed }))
         }
-        // A rep may remove the record of another container only if its own container runs as the replacement.
+        // A rep may remove the evacuating record of another container in one case: its own container runs as
+        // the replacement.
         (Command::Remove, Some(_)) if instance_is_mine && actual.is_some_and(Actual::is_running) => {
             Ok(Some(Event::Removed { place: place.clone(), cause: RemovalReason::Replaced }))
         }

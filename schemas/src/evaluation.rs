@@ -59,9 +59,11 @@ pub struct Evaluation {
     pub since: Timestamp,
     /// Evaluation whose work this one continues.
     pub previous: Option<EvaluationId>,
-    /// Evaluation that follows: the next step of a rolling update, or the follow-up of a failed evaluation.
+    /// Evaluation that follows this one: the next step of a rolling update, or the follow-up of a failed
+    /// evaluation.
     pub next: Option<EvaluationId>,
-    /// Blocked evaluation that took over the work that this one could not place. It waits for room.
+    /// Blocked evaluation that took over the work that this evaluation could not place. The blocked
+    /// evaluation waits for room (free resources on a cell).
     pub blocked: Option<EvaluationId>,
     /// Number of instances or tasks that the evaluation placed.
     pub placed: u32,
@@ -73,14 +75,14 @@ pub struct Evaluation {
     pub stopped: u32,
     /// Number of deliveries to the auctioneer.
     pub delivery: u32,
-    /// Number of follow-ups before it in its chain.
+    /// Number of follow-ups before this evaluation in its chain.
     pub follow_ups: u32,
     /// Number of further causes that joined the evaluation while it was pending.
     pub joins: u32,
     /// Most recent causes that joined, oldest first.
     pub joined: Vec<Joined>,
-    /// Kinds of cells that were tried for a blocked evaluation. They determine which changes of cells can
-    /// unblock it. Absent if reps refused the work too often and no cell was tried since.
+    /// Kinds of cells that were tried for a blocked evaluation. These kinds determine which changes of cells
+    /// can unblock the evaluation. Absent if reps refused the work too often and no cell was tried since.
     pub eligibility: Option<Box<Eligibility>>,
 }
 
@@ -123,13 +125,13 @@ pub enum Trigger {
     CellsChanged,
     /// A periodic task launched a task (periodic-job).
     Periodic,
-    /// An instance or a task was stopped, because more urgent work gets its room (preemption).
+    /// An instance or a task was stopped, because more urgent work needs its resources (preemption).
     Preemption,
     /// Some work of an evaluation found no place (queued-allocs).
     Queued,
     /// Reps refused work of an evaluation too often (max-plan-attempts).
     Attempts,
-    /// An evaluation was not answered (failed-follow-up).
+    /// The auctioneer did not answer an evaluation (failed-follow-up).
     FollowUp,
     /// Convergence found work that no other trigger had reported (scheduled). In a healthy cluster this never
     /// happens.
@@ -142,9 +144,9 @@ pub enum Trigger {
 pub enum Status {
     /// Waiting to be scheduled.
     Pending,
-    /// The remaining work could not be placed. It is retried as soon as capacity appears.
+    /// The remaining work could not be placed. The work is retried as soon as capacity appears.
     Blocked {
-        /// Reason why it could not be placed.
+        /// Reason why the work could not be placed.
         reason: String,
     },
     /// The work is placed as far as possible.
@@ -175,13 +177,13 @@ pub enum CancelReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
-    /// No wait: it is scheduled immediately.
+    /// No wait: the evaluation is scheduled immediately.
     #[default]
     Nothing,
     /// The evaluation waits until this time, when the first of its CRASHED instances restarts.
     Restart(Timestamp),
-    /// The evaluation waits until this time for its next delivery, because it was not answered or follows a
-    /// failed evaluation.
+    /// The evaluation waits until this time for its next delivery. The auctioneer did not answer the
+    /// evaluation, or the evaluation follows a failed one.
     Delivery(Timestamp),
 }
 
@@ -251,7 +253,8 @@ pub fn find_open<E: Borrow<Evaluation>>(evaluations: impl IntoIterator<Item = E>
 pub enum Event {
     /// An evaluation was created.
     Created {
-        /// Number of the evaluation within the decision, from 0. Its id is derived from it.
+        /// Number of the evaluation within the decision, from 0. The id of the evaluation is derived from
+        /// this number.
         number: u8,
         trigger: Trigger,
         /// Initial status.
@@ -261,11 +264,12 @@ pub enum Event {
     },
     /// A further cause joined a pending evaluation.
     Joined { evaluation: EvaluationId, trigger: Trigger },
-    /// The time of the first restart that a delayed evaluation waits for changed.
+    /// The wait of a delayed evaluation ends at a different time, because the time of its first restart
+    /// changed.
     DelayChanged { evaluation: EvaluationId, until: Timestamp },
     /// The delay of an evaluation is over.
     Due { evaluation: EvaluationId },
-    /// An evaluation was not answered and is delivered to the auctioneer again.
+    /// The auctioneer did not answer an evaluation. The evaluation is delivered to the auctioneer again.
     Redelivered {
         evaluation: EvaluationId,
         /// Number of the delivery, from 2.
@@ -290,7 +294,8 @@ pub enum Event {
         queued: u32,
         /// Number of instances or tasks that found no place and do not wait.
         rejected: u32,
-        /// Blocked evaluation that takes over the remaining work, if it existed before this event.
+        /// Blocked evaluation that takes over the remaining work, if this blocked evaluation existed before
+        /// the event.
         blocked: Option<EvaluationId>,
     },
     /// The evaluation was given up.
@@ -350,27 +355,27 @@ pub enum StatusKind {
 /// Transition of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Create it as pending.
+    /// Create the evaluation as pending.
     Create,
-    /// Create it as blocked.
+    /// Create the evaluation as blocked.
     CreateBlocked,
-    /// Create it as complete.
+    /// Create the evaluation as complete.
     CreateComplete,
     /// Keep the status: a cause joins, the wait changes or ends, or the evaluation is delivered again.
     Note,
-    /// Block it again for another reason.
+    /// Block the evaluation again for another reason.
     Block,
-    /// Complete it: the work is placed as far as possible.
+    /// Complete the evaluation: the work is placed as far as possible.
     Complete,
-    /// Give it up.
+    /// Give the evaluation up.
     Fail,
-    /// Cancel it: it is no longer needed.
+    /// Cancel the evaluation: it is no longer needed.
     Cancel,
-    /// Schedule it again, by request of a client.
+    /// Schedule the evaluation again, by request of a client.
     Retry,
-    /// Try its blocked work again, by request of a client.
+    /// Try the blocked work of the evaluation again, by request of a client.
     RetryBlocked,
-    /// Remove it from the tables.
+    /// Remove the evaluation from the tables.
     Delete,
 }
 
@@ -531,7 +536,7 @@ fn apply(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
             (one.status, one.wait) = (Status::Canceled { reason: *why }, Wait::Nothing);
         }
         Event::Retried { blocked, .. } => {
-            // A retry returns the work of the blocked child to this evaluation. No part of it waits in
+            // A retry returns the work of the blocked child to this evaluation. No part of this work waits in
             // another evaluation.
             one.queued = if blocked.is_some() { 0 } else { one.queued };
             let blocked = blocked.clone().map(|reason| Status::Blocked { reason });
@@ -541,7 +546,7 @@ fn apply(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
     }
 }
 
-/// Adds an evaluation, and points its predecessor in the chain to it.
+/// Adds an evaluation, and stores its id in its predecessor in the chain.
 fn create(
     evaluations: &mut Vec<Evaluation>,
     id: EvaluationId,

@@ -16,11 +16,11 @@ pub struct Exec {
     /// Arguments of the program.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Directory to run in, relative to the container's work directory. If empty, the directory of the
+    /// Directory of the program, relative to the container's work directory. If empty, the directory of the
     /// action's first program.
     #[serde(default)]
     pub dir: String,
-    /// User of the container that runs the program, by name or number, optionally followed by `:GROUP`. If
+    /// User that runs the program in the container, by name or number, optionally followed by `:GROUP`. If
     /// empty, the user of the action's first program.
     #[serde(default)]
     pub user: String,
@@ -62,7 +62,7 @@ pub enum ExecEnd {
         /// Reason, if it is known.
         reason: String,
     },
-    /// The program was not started, or its end is unknown. The text is the reason.
+    /// The program was not started, or its outcome is unknown. The text is the reason.
     Failed(String),
 }
 
@@ -84,8 +84,8 @@ pub struct ExecIo {
     /// Set to `true` after the last input.
     #[serde(default)]
     pub input_eof: bool,
-    /// Offset in bytes up to which the client has received the output. The cell discards that output and
-    /// returns what follows. If absent, no output is returned.
+    /// Number of output bytes that the client has received. The cell discards this output and returns the
+    /// output after it. If absent, no output is returned.
     #[serde(default)]
     pub output_from: Option<u64>,
     /// Maximum time to wait for new output, in milliseconds, at most
@@ -123,7 +123,7 @@ impl ExecIo {
 pub struct ExecIoReply {
     /// Output from offset [`ExecIo::output_from`].
     pub output: Vec<OutputChunk>,
-    /// Offset in bytes at which the output after this answer starts.
+    /// Offset in bytes of the next output, which follows this answer.
     pub output_next: u64,
     /// Number of input bytes that the cell has received.
     pub input_next: u64,

@@ -1,5 +1,5 @@
-//! The feed: every event of an acknowledged entry, published to subscribers immediately. This module has the
-//! subjects; the messages are of type [`crate::cloudevent::CloudEvent`].
+//! The feed: every event of an acknowledged entry, published to subscribers immediately. This module defines
+//! the subjects. The messages are of type [`crate::cloudevent::CloudEvent`].
 
 use crate::entry::{Aggregate, Event};
 use crate::names::ClusterId;
@@ -26,7 +26,8 @@ pub fn subject(cluster: ClusterId, aggregate: &Aggregate, event: &Event) -> Stri
 }
 
 /// Returns the type of an event as one token of a subject, such as `actual_claimed` for `actual.claimed.v1`.
-/// The token has no version, so that a new version uses the same subject; the message names the version.
+/// The token has no version, so that all versions of an event share a subject. The message contains the
+/// version.
 fn token(type_name: &str) -> String {
     let unversioned = type_name.rsplit_once(".v").map_or(type_name, |(name, _)| name);
     unversioned.replace('.', "_")

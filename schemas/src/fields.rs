@@ -168,8 +168,8 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 }
 
-/// Checks a whole value before its fields are parsed. Records text with NUL, which neither a process nor a
-/// database accepts. Returns `false` if the value is nested too deeply for recursion.
+/// Checks a whole value before its fields are parsed. Records a problem for text with NUL, because neither a
+/// process nor a database accepts NUL. Returns `false` if the value is nested too deeply for recursion.
 pub(crate) fn check_document(value: &Value, path: &str, problems: &Problems) -> bool {
     if is_deeper(value, MAX_JSON_DEPTH) {
         problems.add(path_or_message(path), format!("is nested deeper than {MAX_JSON_DEPTH}"));
@@ -385,9 +385,9 @@ impl<'p> Fields<'p> {
 
     /// Records a problem for each field that is left.
     ///
-    /// A field in `not_honoured` is known, but Muster does not support it. Its problem contains the advice
-    /// from that list, unless the value has no effect: then there is no problem. The problem of an unknown
-    /// field suggests the nearest known name.
+    /// A field in `not_honoured` is known, but Muster does not support it. The problem of such a field
+    /// contains the advice from that list. If the value of the field has no effect, there is no problem. The
+    /// problem of an unknown field suggests the nearest known name.
     pub(crate) fn finish(self, not_honoured: &[(&str, &str)]) {
         for (name, value) in &self.left {
             let refused = not_honoured.iter().find(|(known, _)| known == name);
@@ -424,8 +424,8 @@ fn has_no_effect(value: &Value) -> bool {
     }
 }
 
-/// Returns the known name that `name` is probably a misspelling of. The names are equal except for case and
-/// underscores, one is the beginning of the other, or they are a few edits apart.
+/// Returns the known name that `name` is probably a misspelling of. Two names match if they are equal except
+/// for case and underscores, if one is a prefix of the other, or if they are a few edits apart.
 pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = |text: &str| -> String {
         text.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
@@ -443,7 +443,8 @@ pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().min_by_key(distance).filter(|best| distance(best) <= close).copied()
 }
 
-/// Returns the edit distance of two words: letters to insert, delete, replace, or swap with the next one.
+/// Returns the edit distance of two words: the number of letters to insert, delete, replace, or swap with the
+/// next letter.
 fn edit_distance(from: &str, to: &str) -> usize {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];

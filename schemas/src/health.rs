@@ -21,7 +21,7 @@ pub struct Probe {
 /// Summary of all probes of a monitor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MonitorHealth {
-    /// `true` if a probe ever succeeded. The container is RUNNING from then on.
+    /// `true` if a probe ever succeeded. The container is RUNNING after the first success.
     pub was_healthy: bool,
     /// Number of probes.
     pub probes: u64,

@@ -49,7 +49,7 @@ impl ActualLrpKey {
         Self { process_guid, place }
     }
 
-    /// Returns a lower bound for the keys of a process: none of them sorts before it.
+    /// Returns a lower bound for the keys of a process: no key of the process sorts before it.
     #[must_use]
     pub fn lower_bound(process_guid: ProcessGuid) -> Self {
         Self::new(process_guid, Place::new(0, DefinitionId::min_value()))

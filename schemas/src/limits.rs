@@ -5,19 +5,21 @@ use std::time::Duration;
 
 /// Maximum length of an id, in bytes. Ids are `[A-Za-z0-9_-]{1,128}`.
 pub const ID_BYTES: usize = 128;
-/// Maximum length of a periodic task's guid, in bytes. The guids of its tasks append a time to it.
+/// Maximum length of a periodic task's guid, in bytes. The guid of a launched task is this guid with a time
+/// appended.
 pub const PERIODIC_GUID_BYTES: usize = 96;
-/// Maximum size of a stored periodic task, in bytes. One decision may both change it and launch a task.
+/// Maximum size of a stored periodic task, in bytes. One decision may both change the periodic task and
+/// launch a task.
 pub const PERIODIC_BYTES: usize = 64 * 1024;
 /// Maximum length of a cron expression and of the name of a time zone, in bytes.
 pub const CRON_BYTES: usize = 128;
-/// Maximum number of missed launches that are counted. If a skip has this count, more launches may have been
-/// missed.
+/// Maximum count of missed launches. A skip with this count may stand for more missed launches.
 pub const MISSED_LAUNCHES: u32 = 1_000;
-/// Maximum length of a parameterised task's guid, in bytes. The guids of its tasks append a number to it.
+/// Maximum length of a parameterised task's guid, in bytes. The guid of a launched task is this guid with a
+/// number appended.
 pub const PARAMETERISED_GUID_BYTES: usize = 96;
-/// Maximum size of a stored parameterised task, in bytes. One decision may both dispatch it and desire one of
-/// its tasks.
+/// Maximum size of a stored parameterised task, in bytes. One decision may both record a dispatch and create
+/// its task.
 pub const PARAMETERISED_BYTES: usize = 64 * 1024;
 /// Maximum size of a dispatch's payload, in bytes.
 pub const PAYLOAD_BYTES: usize = 16 * 1024;
@@ -56,7 +58,7 @@ pub const ENVIRONMENT_VALUES: usize = 256;
 pub const ENVIRONMENT_BYTES: usize = 64 * 1024;
 /// Maximum length of a sealing key's id, in bytes.
 pub const KEY_ID_BYTES: usize = 64;
-/// Maximum size of a sealed value, in bytes of base64. It can hold the largest environment.
+/// Maximum size of a sealed value, in bytes of base64. The largest environment fits.
 pub const SEALED_BYTES: usize = (ENVIRONMENT_BYTES + crate::action::Sealed::OVERHEAD).div_ceil(3) * 4;
 /// Maximum number of ports of a definition.
 pub const PORTS: usize = 64;
@@ -72,7 +74,7 @@ pub const CELL_ATTRIBUTES: usize = 64;
 pub const ATTRIBUTES_BYTES: usize = 8 * 1024;
 /// Maximum number of constraints of a definition. The number of affinities has the same limit.
 pub const RULES: usize = 16;
-/// Maximum number of attributes that the instances of a definition are spread over.
+/// Maximum number of attributes in the spread of a definition.
 pub const SPREADS: usize = 4;
 /// Maximum number of values with a target in one spread.
 pub const SPREAD_TARGETS: usize = 32;
@@ -80,7 +82,7 @@ pub const SPREAD_TARGETS: usize = 32;
 pub const WEIGHT: u8 = 100;
 /// Maximum size of a compiled regular expression, in bytes.
 pub const PATTERN_BYTES: usize = 256 * 1024;
-/// Maximum CPU weight. Also the default, which 0 selects.
+/// Maximum CPU weight. The value 0 in a spec selects this maximum.
 pub const CPU_WEIGHT: u32 = 1024;
 /// Minimum priority of a process or task.
 pub const MIN_PRIORITY: u8 = 1;
@@ -90,7 +92,7 @@ pub const DEFAULT_PRIORITY: u8 = 50;
 pub const MAX_PRIORITY: u8 = 100;
 /// Maximum grace period of a container, in milliseconds: 10 minutes.
 pub const GRACE_MS: u64 = 10 * 60 * 1000;
-/// Maximum value of all other durations in a spec, in milliseconds: ten years.
+/// Maximum value of a duration in a spec, except the grace period, in milliseconds: ten years.
 pub const DURATION_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 /// Maximum length of a file path, in bytes.
 pub const PATH_BYTES: usize = 4096;
@@ -118,11 +120,11 @@ pub const EXEC_IO_BYTES: usize = 128 * 1024;
 pub const NOFILE: u64 = 1 << 20;
 /// Maximum length of a URL, in bytes.
 pub const URL_BYTES: usize = 8 * 1024;
-/// Maximum number of entries that wait to be written to a BBS's log output and its trace collector. Further
-/// entries are skipped.
+/// Maximum number of log entries in the queue for a BBS's log output and trace collector. Further entries are
+/// skipped.
 pub const DECISION_LOG_QUEUE: usize = 4_096;
-/// Maximum number of decisions, of chains and of evaluations that the tracer remembers. The newest ones of
-/// each kind are kept.
+/// Maximum number of decisions, of chains and of evaluations that the tracer remembers. The limit applies to
+/// each kind. The newest ones are kept.
 pub const REMEMBERED_TRACES: usize = 65_536;
 
 /// Maximum length of a `traceparent`, in bytes.
@@ -131,8 +133,8 @@ pub const TRACE_BYTES: usize = 256;
 pub const DEFINITIONS: usize = 16;
 /// Maximum size of a decision as JSON, in bytes.
 pub const DECISION_BYTES: usize = 256 * 1024;
-/// Part of a decision's size that is reserved for everything but its largest event, in bytes: its stamp, its
-/// other events, an explanation.
+/// Part of a decision's size that is not available to its largest event, in bytes. It is reserved for the
+/// stamp, the other events and an explanation.
 pub const DECISION_HEAD_BYTES: usize = 16 * 1024;
 /// Maximum size of an entry as JSON, in bytes. Less than the `max_payload` of the NATS server.
 pub const ENTRY_BYTES: usize = 512 * 1024;
@@ -158,19 +160,19 @@ pub const RESTART_ATTEMPTS: u32 = 100;
 pub const RESTART_DELAY_MS: u32 = 24 * 3_600_000;
 /// Maximum window in which a policy counts restarts, in milliseconds: 30 days.
 pub const RESTART_WINDOW_MS: u32 = 30 * 24 * 3_600_000;
-/// Maximum length of the reason of a crash or failure, in bytes. A longer reason is truncated.
+/// Maximum length of the reason for a crash or failure, in bytes. A longer reason is truncated.
 pub const REASON_BYTES: usize = 1024;
 /// Maximum number of requests that a process or task remembers with their answers.
 pub const REMEMBERED_REQUESTS: usize = 32;
 /// Maximum number of ended evaluations that a process or task keeps: the newest.
 pub const KEPT_EVALUATIONS: usize = 8;
-/// Retention time of an ended evaluation, measured by the times of later decisions about its process or task.
-/// Afterwards only the log contains the evaluation.
+/// Retention time of an ended evaluation. It is measured by the times of later decisions about the same
+/// process or task. Afterwards only the log contains the evaluation.
 pub const EVALUATION_RETENTION: Duration = Duration::from_secs(3_600);
 /// Maximum number of joined causes that a pending evaluation lists: the newest.
 pub const JOINED_CAUSES: usize = 8;
-/// Default number of ended containers that queries show for each index. The default of SwarmKit is the same
-/// number for each slot, but includes the running container.
+/// Default number of ended containers that queries show for each index. SwarmKit has the same default for
+/// each slot, but its number includes the running container.
 pub const DEFAULT_HISTORY_SHOWN: u32 = 5;
 /// Default number of ended containers that are kept for each index. Queries cannot be configured to show more
 /// than this number.
@@ -196,48 +198,50 @@ pub const QUARANTINED_POSITIONS: usize = 1024;
 pub const REMEMBERED_ENTRIES: usize = 16_384;
 /// Maximum number of quarantined messages for which a BBS remembers the reason: the newest.
 pub const QUARANTINE_REASONS: usize = 16_384;
-/// Maximum number of BBSs that are shown, and of auctioneers. The leader and the services that were seen
-/// first are shown.
+/// Maximum number of BBSs that a status shows, and of auctioneers. The leader and the services with the
+/// earliest first report are shown.
 pub const SERVICES_SHOWN: usize = 64;
 /// Maximum number of clocks that a status names because they deviate from the other clocks.
 pub const CLOCKS_SHOWN: usize = 10;
 /// Maximum length of a host name or a version that a service reports, in bytes. Longer text is truncated.
 pub const PROGRAM_BYTES: usize = 64;
-/// Maximum length of a BBS's reason of append trouble, in bytes. A longer reason is truncated.
+/// Maximum length of the reason for failed appends that a BBS reports, in bytes. A longer reason is
+/// truncated.
 pub const APPEND_REASON_BYTES: usize = 512;
-/// Maximum number of instances that a status names, and of cells. Those in the worst state are named.
+/// Maximum number of instances that a status names, and of cells. The instances and cells in the worst state
+/// are named.
 pub const STATUS_NAMED: usize = 8;
-/// Maximum number of commands of one client or operator that wait for an answer.
+/// Maximum number of unanswered commands of one client or operator.
 pub const COMMANDS_IN_FLIGHT: usize = 64;
-/// Maximum number of journal entries in flight that contain commands of the same client or operator. The
-/// limit exists because each entry delays the entries that are sent after it. Commands above the limit wait,
-/// unless other commands for the same subject are sent: then they are sent in the same entry.
+/// Maximum number of unacknowledged journal entries with commands of the same client or operator. Each
+/// unacknowledged entry delays later entries. Commands above the limit wait. If the shard sends other
+/// commands for the same subject, the waiting commands join that entry.
 pub const CLIENT_ENTRIES_IN_FLIGHT: usize = 4;
-/// Size of the journal entries in flight, in bytes, above which a shard sends only commands of clients and
-/// operators. Every entry waits for all entries that were sent before it, so other commands would delay
-/// clients.
+/// Size of the unacknowledged journal entries of a shard, in bytes, above which it sends only commands of
+/// clients and operators. Every entry waits for all entries that were sent before it, and other commands
+/// would delay clients.
 pub const BYTES_IN_FLIGHT: usize = 256 * 1024;
-/// Maximum number of commands of all clients and operators that wait for an answer.
+/// Maximum number of unanswered commands of all clients and operators.
 pub const COMMANDS_WAITING: usize = 32_768;
-/// Maximum number of messages of one service, such as reports of a rep, that wait for an answer.
+/// Maximum number of unanswered messages of one service, such as reports of a rep.
 pub const SERVICE_MESSAGES_IN_FLIGHT: usize = 1_024;
-/// Maximum number of messages of all services that wait for an answer.
+/// Maximum number of unanswered messages of all services.
 pub const SERVICE_MESSAGES_WAITING: usize = 65_536;
-/// Maximum number of queries of one service that wait for an answer.
+/// Maximum number of unanswered queries of one service.
 pub const SERVICE_QUERIES_IN_FLIGHT: usize = 256;
-/// Maximum number of queries of all services that wait for an answer.
+/// Maximum number of unanswered queries of all services.
 pub const SERVICE_QUERIES_WAITING: usize = 16_384;
 /// Maximum number of refusals that wait to be sent by a BBS.
 pub const REFUSALS_WAITING: usize = 65_536;
 /// Maximum number of entries that wait to be published on the feed. Further entries are skipped and counted.
 pub const FEED_WAITING: usize = 1_024;
-/// Maximum number of queries of one client that wait for an answer.
+/// Maximum number of unanswered queries of one client.
 pub const QUERIES_IN_FLIGHT: usize = 64;
-/// Maximum number of queries of all clients that wait for an answer.
+/// Maximum number of unanswered queries of all clients.
 pub const QUERIES_WAITING: usize = 4_096;
-/// Maximum number of waiting reads of events and logs of one client.
+/// Maximum number of reads of events and logs of one client that wait for new data.
 pub const LONG_POLLS: usize = 16;
-/// Maximum number of waiting reads of events and logs of all clients.
+/// Maximum number of reads of events and logs of all clients that wait for new data.
 pub const LONG_POLLS_WAITING: usize = 512;
 /// Maximum number of concurrent completion callbacks. Further callbacks wait in the BBS.
 pub const CALLBACKS_IN_FLIGHT: usize = 128;
@@ -249,10 +253,10 @@ pub const WORLD_SNAPSHOT_HELD_MS: u64 = 30_000;
 pub const MESSAGE_BYTES: usize = 1024 * 1024;
 /// Maximum number of commands, work items or outcomes in one message between services.
 pub const BATCH: usize = 500;
-/// Maximum number of instances and tasks of a cluster that are being stopped for more urgent work at the same
-/// time.
+/// Maximum number of instances and tasks in a cluster whose preemption is in progress. Preemption stops them
+/// to free resources for more urgent work.
 pub const EVICTIONS: usize = 100;
-/// Maximum number of instances and tasks that are stopped to make room for one piece of work.
+/// Maximum number of instances and tasks that are stopped to free resources for one instance or task.
 pub const VICTIMS: usize = 8;
 
 /// Truncates `text` to at most `bytes` bytes at a character boundary, and marks it as truncated.

@@ -64,7 +64,7 @@ pub struct QuarantineEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchPreemption {
-    /// Set to `true` if less urgent work may be stopped to make room for work that waits.
+    /// `true` allows the BBS to stop less urgent work to make room for waiting work.
     pub enabled: bool,
 }
 
@@ -160,7 +160,7 @@ pub struct Attach {
     pub folder: FolderId,
 }
 
-/// Notice of a rep that leaves because its evacuation is over.
+/// Notice of a rep that leaves the cluster because the evacuation of its cell is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
     /// Data folder of the rep.
@@ -262,10 +262,10 @@ pub struct LrpRecord {
     /// this is the state of the instance that replaces it. The replacement has the same index and a different
     /// definition.
     pub state: Option<LrpState>,
-    /// Container of the evacuating instance. `None` if there is none.
+    /// Container of the evacuating instance. `None` if no instance evacuates.
     pub evacuating: Option<Instance>,
-    /// Time at which the instance entered its state. It identifies the placement attempt of an UNCLAIMED
-    /// record.
+    /// Time at which the instance entered its state. This time identifies the placement attempt of an
+    /// UNCLAIMED record.
     pub since: Timestamp,
     /// Time of the last change of these records. A report about the records contains this time.
     pub changed_at: Timestamp,
@@ -274,22 +274,22 @@ pub struct LrpRecord {
 /// State of an instance in the form that a rep's tables need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LrpState {
-    /// Waits for an auction to place it.
+    /// Waits for an auction to place the instance.
     Unclaimed {
         /// `true` if the last auction could not place the instance. The reconciliation tables mark this state
         /// with ε.
         placement_error: bool,
     },
-    /// Assigned to a cell, which is starting it.
+    /// Assigned to a cell, which is starting the instance.
     Claimed {
-        /// Container that holds it.
+        /// Container of the instance.
         by: Instance,
         /// `true` if the instance was asked to stop.
         stopping: bool,
     },
     /// Running and ready.
     Running {
-        /// Container that holds it.
+        /// Container of the instance.
         by: Instance,
         /// `true` if the instance was asked to stop.
         stopping: bool,
@@ -310,19 +310,19 @@ pub struct TaskRecord {
 /// State of a task in the form that a rep's tables need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskState {
-    /// Waits for an auction to place it.
+    /// Waits for an auction to place the task.
     Pending,
     Running {
-        /// Container that runs it.
+        /// Container that runs the task.
         by: Instance,
     },
     Completed {
-        /// Container that ran it. `None` if none did.
+        /// Container that ran the task. `None` if the task never ran.
         by: Option<Instance>,
     },
     /// Completed, and being resolved.
     Resolving {
-        /// Container that ran it. `None` if none did.
+        /// Container that ran the task. `None` if the task never ran.
         by: Option<Instance>,
     },
 }
@@ -343,7 +343,8 @@ pub struct Heartbeat {
     pub evacuating: bool,
     /// Reason why the self-test fails. Absent if the cell is healthy.
     pub unhealthy: Option<String>,
-    /// Last [`Perform`] that the rep has received. `free` is the state after the rep handled this message.
+    /// Last [`Perform`] that the rep has received. The field `free` contains the free resources after the rep
+    /// handled this message.
     pub performed: PerformId,
     /// Sequence number of the heartbeat within this incarnation. A heartbeat with a lower number than an
     /// earlier one is late and is ignored.
@@ -368,7 +369,7 @@ pub struct PerformId {
 /// Work that an auctioneer assigns to a rep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Perform {
-    /// Id of the message. A rep refuses terms below the highest that it accepts.
+    /// Id of the message. A rep refuses a term that is lower than the highest term that it accepts.
     pub id: PerformId,
     /// Work items, at most [`crate::limits::BATCH`].
     pub work: Vec<Work>,
@@ -422,7 +423,7 @@ pub struct PerformReply {
 /// order only makes the request arrive sooner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
-    /// Term of the BBS. A rep refuses terms below the highest that it accepts.
+    /// Term of the BBS. A rep refuses a term that is lower than the highest term that it accepts.
     pub term: u64,
     /// Containers to stop, at most [`crate::limits::BATCH`].
     pub containers: Vec<(WorkKey, InstanceGuid)>,
@@ -435,7 +436,7 @@ pub struct StartExec {
     pub domain: Domain,
     /// Client of the session. The rep accepts no other client's requests to the program.
     pub client: ClientName,
-    /// Request id of the client's command, which identifies the session.
+    /// Request id of the client's command. This id identifies the session.
     pub request_id: RequestId,
     /// Container to run the program in.
     pub instance_guid: InstanceGuid,
@@ -448,7 +449,7 @@ pub struct StartExec {
 /// Order of the leading BBS to a rep. The subject has the kind of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepOrder {
-    /// Term of the BBS. A rep refuses terms below the highest that it accepts.
+    /// Term of the BBS. A rep refuses a term that is lower than the highest term that it accepts.
     pub term: u64,
     /// Position of the log that the BBS has read. A rep ignores an order to evacuate, or to take work again,
     /// if an earlier order had a higher position.
@@ -458,9 +459,9 @@ pub struct RepOrder {
 /// Batch of an auctioneer's leases, placement failures and evictions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes {
-    /// Auctioneer that sends it.
+    /// Auctioneer that sends the batch.
     pub id: ServiceId,
-    /// Term of the auctioneer. The BBS refuses a term that does not lead.
+    /// Term of the auctioneer. The BBS refuses a term other than that of the leading auctioneer.
     pub term: u64,
     /// Evaluations that the auctioneer is working on, at most [`crate::limits::BATCH`].
     pub leases: Vec<Lease>,
@@ -470,10 +471,11 @@ pub struct Outcomes {
     pub evictions: Vec<Eviction>,
 }
 
-/// Lease of an auctioneer on a delivery of an evaluation.
+/// Lease of an auctioneer on a delivery of an evaluation: the report that the auctioneer works on this
+/// delivery.
 ///
-/// The auctioneer renews the lease until the evaluation is answered. The BBS delivers the evaluation again if
-/// the lease is not renewed, or if a later term leases it.
+/// The auctioneer renews the lease until it has reported the outcome of the evaluation. The BBS delivers the
+/// evaluation again if the lease is not renewed, or if a later term leases it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     pub evaluation: EvaluationId,
@@ -540,7 +542,7 @@ pub struct LeaderHeartbeat {
 /// Interval at which each BBS and each auctioneer publishes its status, as a leader or a standby.
 pub const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A running program, in the form that operators need to find it.
+/// A running program, with the data that operators need to find its process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Program {
     /// Name of its host.
@@ -562,11 +564,11 @@ pub struct LeadershipStatus {
     pub leads: bool,
 }
 
-/// Status of a running BBS or auctioneer. Each BBS compares the clock with its own. The other fields are for
-/// display only.
+/// Status of a running BBS or auctioneer. Each BBS compares `clock` with its own clock. The other fields are
+/// for display only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceStatus {
-    /// Service that publishes it.
+    /// Service that publishes the status.
     pub id: ServiceId,
     /// Role of the service, the same as in the subject.
     pub role: Role,

@@ -212,7 +212,8 @@ impl TaskGuid {
     /// Returns the part of the guid that determines the task's shard.
     ///
     /// For a task launched by a periodic or parameterised task, this part is the guid of the launching
-    /// object, so that object and its tasks share a shard. For any other task it is the whole guid.
+    /// object. The launching object and its tasks therefore share a shard. For any other task, this part is
+    /// the whole guid.
     #[must_use]
     pub fn stem(&self) -> &str {
         self.as_str().rsplit_once(LAUNCH_SEPARATOR).map_or(self.as_str(), |(stem, _)| stem)
@@ -226,8 +227,8 @@ impl TaskGuid {
         PeriodicGuid::new(stem).ok().filter(|_| !launch.starts_with(DISPATCH_PREFIX))
     }
 
-    /// Returns the guid of the parameterised task and the number of the dispatch that this task was made
-    /// from, or `None` if the task's guid does not contain them. Clients cannot choose a guid of this form
+    /// Returns the guid of the parameterised task and the number of the dispatch from which this task was
+    /// made. `None` if the task's guid does not contain them. Clients cannot choose a guid of this form
     /// themselves.
     #[must_use]
     pub fn dispatch_source(&self) -> Option<(ParameterisedGuid, u64)> {
@@ -308,16 +309,17 @@ id!(
     /// Identifier of a cluster.
     ClusterId);
 id!(
-    /// Identifier of a rep's data folder, created together with the folder. It determines which rep
-    /// represents the cell: the one with this folder.
+    /// Identifier of a rep's data folder, created together with the folder. The rep with the recorded folder
+    /// represents the cell.
     FolderId);
 id!(
     /// Identifier of one run of a rep: a restarted rep is a new incarnation of its cell.
     Incarnation);
 
 impl EvaluationId {
-    /// Returns the id of one of the evaluations that a decision creates. They are numbered from 0. The id
-    /// differs from the decision's id only in the eighth hexadecimal digit from the end.
+    /// Returns the id of the evaluation with this number among those that a decision creates. The numbers
+    /// start at 0. The evaluation's id differs from the decision's id only in the eighth hexadecimal digit
+    /// from the end.
     #[must_use]
     pub const fn from_decision(decision: DecisionId, number: u8) -> Self {
         Self(Uuid::from_u128(decision.0.as_u128() ^ ((number as u128 & 0xf) << 28)))

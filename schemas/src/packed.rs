@@ -1,4 +1,4 @@
-//! Compact storage for lists that every aggregate has but that are rarely read.
+//! Compact storage for lists that every aggregate has and that are rarely read.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A sequence of values, stored as the concatenation of their postcard encodings. Values are decoded when
-/// they are read. The serde representation is that of a `Vec<T>`.
+/// A sequence of values, stored as the concatenation of their postcard encodings. A value is decoded when it
+/// is read. The serde representation is that of a `Vec<T>`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Packed<T> {
     bytes: Box<[u8]>,
@@ -68,8 +68,8 @@ impl<T: Serialize> FromIterator<T> for Packed<T> {
         for value in all {
             bytes = postcard::to_extend(&value, bytes).expect("a value is plain data");
         }
-        // The bytes are copied to an allocation of the exact size. Shrinking in place would leave a gap in
-        // the heap that is too small for most allocations.
+        // The bytes are copied to an allocation of the exact size. Shrinking the old allocation in place
+        // would leave a gap in the heap that is too small for most allocations.
         Self { bytes: bytes.as_slice().into(), marker: PhantomData }
     }
 }

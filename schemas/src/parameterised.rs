@@ -1,4 +1,5 @@
-//! The parameterised task: a template from which each dispatch makes one task (docs/internals/model/parameterised-tasks.md, "Parameterised tasks").
+//! The parameterised task: a template from which each dispatch makes one task
+//! (docs/internals/model/parameterised-tasks.md, "Parameterised tasks").
 //!
 //! ```text
 //! dispatch ──▶ dispatched ──▶ launched at once: the same entry desires its task
@@ -7,8 +8,9 @@
 //!               waiting ────▶ launched in its turn, when an earlier task has ended
 //!                  └────────▶ withdrawn by a client, or because the template was removed
 //! ```
-//! A dispatch is in the log, with everything that its task needs, before the client receives the answer. It
-//! becomes exactly one task, or the log records why it did not.
+//!
+//! A dispatch is in the log, with everything that its task needs, before the client receives the answer. Each
+//! dispatch becomes exactly one task, or the log records the reason that it did not.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,19 +48,20 @@ const KEY_VARIABLE: &str = "MUSTER_DISPATCH_KEY";
 pub struct Parameterised {
     pub guid: ParameterisedGuid,
     pub domain: Domain,
-    /// Current epoch of the guid. The epoch is also the time at which the template was desired.
+    /// Current epoch of the guid, which is also the creation time of the template.
     pub epoch: Epoch,
-    /// Number of decisions over all epochs. A dispatch is numbered with the version of its decision, so
-    /// numbers are unique across epochs.
+    /// Number of decisions over all epochs. The number of a dispatch is the version of its decision. Dispatch
+    /// numbers are therefore unique across epochs.
     pub version: u64,
-    /// Log position of the last decision; 0 before it is in the log.
+    /// Log position of the last decision; 0 before that decision is in the log.
     pub last_decision: Position,
-    /// Time at which the template was last desired, updated or removed.
+    /// Time of the last creation, update or removal of the template.
     pub since: Timestamp,
-    /// Time since which a removed template has no task. The removed template is remembered while one of its
-    /// tasks exists, so that a new epoch never reuses the guid of a task.
+    /// Time at which the last task of a removed template ended. The removed template is remembered while one
+    /// of its tasks exists, so that a new epoch never reuses the guid of a task.
     pub idle_since: Timestamp,
-    /// Template and dispatch rules. `None` after removal, when only the answers to requests are remembered.
+    /// Template and dispatch rules. `None` after the removal of the template, when only the answers to
+    /// requests are remembered.
     pub desired: Option<Arc<DesiredParameterised>>,
     /// Waiting dispatches, the oldest first.
     pub queue: VecDeque<Arc<QueuedDispatch>>,
@@ -74,7 +77,7 @@ pub struct Parameterised {
     pub withdrawn: u64,
     /// Most recent requests with their answers.
     pub requests: Requests,
-    /// Decision that last desired or updated the template.
+    /// Decision that last created or updated the template.
     pub cause: Cause,
 }
 
@@ -91,7 +94,7 @@ pub struct Dispatch {
     pub priority: Option<Priority>,
 }
 
-/// Dispatch that waits for its turn, with the definition of the template at the time of the dispatch.
+/// Waiting dispatch, with the definition of the template at the time of the dispatch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuedDispatch {
     pub number: u64,
@@ -104,7 +107,7 @@ pub struct QueuedDispatch {
     pub definition: Arc<TaskDefinition>,
 }
 
-/// Dispatch key that is in use, and the dispatch that it identifies.
+/// Dispatch key in use, with the dispatch that it identifies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DispatchKeyRecord {
     pub key: DispatchKey,
@@ -164,12 +167,13 @@ pub enum Event {
     Updated {
         desired: Box<DesiredParameterised>,
     },
-    /// A client dispatched a task. The task is launched at once, or later when it is the dispatch's turn.
+    /// A client dispatched a task. The task is launched at once, or after the earlier dispatches in the
+    /// queue.
     Dispatched {
         /// Number of the dispatch: the version of the parameterised task after this decision.
         number: u64,
         dispatch: Box<Dispatch>,
-        /// Remembered key that is forgotten to make room for the key of this dispatch.
+        /// Oldest remembered key, which is forgotten because the number of remembered keys is limited.
         evicted_key: Option<DispatchKey>,
     },
     /// A client repeated a dispatch with a known key. No task is created, and the answer to the request is
@@ -178,7 +182,7 @@ pub enum Event {
         /// Number of the first dispatch.
         number: u64,
     },
-    /// A dispatch became a task. The same log entry desires that task.
+    /// A dispatch became a task. The same log entry creates that task.
     Launched {
         number: u64,
         task_guid: TaskGuid,
@@ -192,19 +196,18 @@ pub enum Event {
     Removed {},
 }
 
-/// Other state that a decision depends on.
+/// State outside the parameterised task that a decision depends on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// Returns `true` if the parameterised task has fewer than this number of tasks that are PENDING or
-    /// RUNNING.
+    /// Returns `true` if the parameterised task has fewer PENDING and RUNNING tasks than this number.
     pub has_fewer_live_tasks: &'a dyn Fn(&ParameterisedGuid, u32) -> bool,
     /// Returns `true` if a task with this guid exists.
     pub task_exists: &'a dyn Fn(&TaskGuid) -> bool,
 }
 
 impl Dispatch {
-    /// Returns a digest of the content without the key. If a client reuses a key for different content, the
-    /// digests differ.
+    /// Returns a digest of the content without the key. Different digests show that a client reused a key for
+    /// different content.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let Self { payload, parameters, key: _, priority } = self;
@@ -220,8 +223,8 @@ impl Dispatch {
     }
 
     /// Returns the environment variables that the dispatch adds to its task: the guid of the template, the
-    /// key, the payload and the parameters. The payload is added in base64 and, if it is UTF-8 without NUL,
-    /// also as text. The names of parameters get the prefix `MUSTER_PARAM_`.
+    /// key, the payload and the parameters. The payload is added in base64. A payload in UTF-8 without NUL is
+    /// also added as text. The names of parameters get the prefix `MUSTER_PARAM_`.
     #[must_use]
     pub fn environment(&self, of: &ParameterisedGuid) -> Vec<Variable> {
         let variable = |name: &str, value| Variable { name: name.into(), value };
@@ -256,7 +259,7 @@ impl Parameterised {
     }
 
     /// Returns the tasks that these events launch. Each task combines the content of its dispatch with the
-    /// template as it was at the time of the dispatch.
+    /// template at the time of the dispatch.
     #[must_use]
     pub fn tasks(&self, events: &[Event]) -> Vec<DesiredTask> {
         let launched = |event: &Event| match event {
@@ -300,8 +303,8 @@ impl Parameterised {
     }
 }
 
-/// Returns the number of the earlier dispatch that a command repeats by its key, or `None` if the command
-/// repeats no dispatch.
+/// Returns the number of the earlier dispatch with the same key as the dispatch in a command. `None` if the
+/// command repeats no dispatch.
 ///
 /// # Errors
 /// `RequestIdReused` if the key was used with different content.
@@ -368,7 +371,7 @@ pub fn decide(
     }
 }
 
-/// Returns the origin of a decision, given the state before the decision. A launch originates from the
+/// Returns the origin of a decision. `known` is the state before the decision. The origin of a launch is the
 /// decision that recorded the waiting dispatch.
 #[must_use]
 pub fn origin(known: Option<&Parameterised>, command: &Command) -> Origin {
@@ -384,7 +387,7 @@ pub fn origin(known: Option<&Parameterised>, command: &Command) -> Origin {
     }
 }
 
-/// Decides an update. Waiting dispatches keep the definition that they were dispatched with.
+/// Decides an update. Waiting dispatches keep the definition from the time of the dispatch.
 fn update(
     known: &Parameterised,
     before: &DesiredParameterised,
@@ -422,7 +425,7 @@ fn decide_dispatch(
     Ok([event].into_iter().chain(launched).collect())
 }
 
-/// Returns every reason for which the template rejects a dispatch.
+/// Returns every reason that the template rejects a dispatch.
 fn faults(known: &Parameterised, desired: &DesiredParameterised, dispatch: &Dispatch) -> Vec<BadField> {
     let bad = |field: &str, problem: String| BadField { field: field.to_owned(), problem };
     let mut all = vec![];
@@ -482,8 +485,8 @@ fn check_may_queue(known: &Parameterised, desired: &DesiredParameterised) -> Res
             );
             Err(Refusal::new(Code::Overloaded, why))
         }
-        // The code is not `Overloaded`, because that code invites a retry, and this template is configured to
-        // refuse.
+        // The code is not `Overloaded`, because `Overloaded` invites a retry, and this template is configured
+        // to refuse.
         Overflow::Refused => {
             let why = format!(
                 "{guid} has reached its limit of PENDING and RUNNING tasks ({most}): try again when one \
@@ -494,7 +497,7 @@ fn check_may_queue(known: &Parameterised, desired: &DesiredParameterised) -> Res
     }
 }
 
-/// Returns the key to forget to make room for the key of a dispatch: the oldest key that is no longer in use.
+/// Returns the key that is forgotten in favour of a dispatch's key: the oldest key that is no longer in use.
 ///
 /// # Errors
 /// `Overloaded` if every remembered key is still in use.

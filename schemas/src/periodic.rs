@@ -7,9 +7,9 @@
 //!               │   │          └────▶ queued ──────────▶   and launched when its tasks have ended
 //!             pause resume
 //! ```
-//! A launch is one event of the periodic task and one desire of a task in the same log entry, so neither
-//! exists without the other. The next due time is part of the state. Each launch advances it, so no launch is
-//! decided twice.
+//! A launch consists of two events in the same log entry: the launch of the periodic task, and the creation
+//! of the launched task. Neither event exists without the other. The next due time is part of the state. Each
+//! launch advances the due time, so no launch is decided twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::refusal::{Code, Refusal};
 use crate::request::Requests;
 use crate::subject::Position;
 
-/// Delay after the due time from which a launch counts as a catch-up.
+/// Minimum delay after the due time for a launch to count as a catch-up.
 pub const CATCH_UP_DELAY: Duration = Duration::from_secs(60);
 
 /// State of a periodic task.
@@ -39,7 +39,7 @@ pub struct Periodic {
     pub epoch: Epoch,
     /// Number of decisions over all epochs.
     pub version: u64,
-    /// Log position of the last decision; 0 before it is in the log.
+    /// Log position of the last decision. 0 before that decision is in the log.
     pub last_decision: Position,
     /// Time at which the periodic task was last desired, updated, paused, resumed or removed.
     pub since: Timestamp,
@@ -57,7 +57,7 @@ pub struct Periodic {
     pub launched: u64,
     /// Number of launches skipped in this epoch.
     pub skipped: u64,
-    /// Most recent requests with their answers.
+    /// Most recent requests, each with its answer.
     pub requests: Requests,
     /// Decision that last desired, updated or resumed the periodic task.
     pub cause: Cause,
@@ -162,10 +162,10 @@ pub enum Event {
     /// Replaces the definition and the schedule.
     Updated {
         desired: Box<DesiredPeriodic>,
-        /// Next due time. `None` also while the periodic task is paused.
+        /// Next due time. `None` while the periodic task is paused, or if the schedule has no further times.
         next: Option<Timestamp>,
     },
-    /// A task was launched. The same log entry desires that task.
+    /// A task was launched. The same log entry contains the event that creates the task.
     Launched {
         /// Due time. A launch that a client requested is due at the time of the request.
         due: Timestamp,
@@ -281,7 +281,7 @@ pub fn decide(
     }
 }
 
-/// Returns the origin of a decision, given the state before the decision.
+/// Returns the origin of a decision, derived from the state before the decision.
 #[must_use]
 pub fn origin(periodic: Option<&Periodic>, command: &Command) -> Origin {
     match command {
@@ -374,8 +374,8 @@ fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>)
     let skip = |reason| Event::Skipped { from: due, until: due, count: 1, reason, next };
     let late = missed.earlier.is_some() || context.now.since(due) >= CATCH_UP_DELAY;
     let reason = if late { LaunchReason::CatchUp } else { LaunchReason::Due };
-    // Clients cannot choose the guid of a launch. If a task has this guid nevertheless, the task counts as
-    // one of an earlier launch.
+    // Clients cannot choose the guid of a launch. If a task has this guid nevertheless, the task counts as a
+    // task of an earlier launch.
     let launch = || launched(due, reason, next).unwrap_or_else(|| skip(SkipReason::StillRunning));
     events.push(match (desired.overlap, runs, waits) {
         (Overlap::Allowed, _, _) | (Overlap::Skipped | Overlap::Queued, false, None) => launch(),

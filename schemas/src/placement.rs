@@ -1,4 +1,4 @@
-//! Explanations of auction results: why work was placed on a cell, or why it was not placed at all.
+//! Explanations of auction results: the reasons for a placement, or for a failed placement.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ pub struct Explanation {
     pub eligibility: Option<Box<Eligibility>>,
 }
 
-/// Cell classes that an auction tried for work that it could not place. They show which changes would allow
-/// the work to be placed: room on a cell of an eligible class, a cell of a class that was not tried, or any
-/// change if constraints escape classes (Nomad, blocked evaluations).
+/// Cell classes that an auction tried for work that it could not place. The work can be placed after one of
+/// these changes: resources become free on a cell of an eligible class, a cell of an untried class joins, or
+/// any change happens while constraints escape classes (Nomad, blocked evaluations).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Eligibility {
     /// Journal position up to which the auctioneer had read when it judged the work.
@@ -36,8 +36,8 @@ pub struct Eligibility {
     pub ineligible: Vec<CellClass>,
     /// Number of classes beyond those that are listed.
     pub unlisted: u32,
-    /// Constraints that cells of one class may meet differently, at most 4. They are written as the user
-    /// wrote them.
+    /// Constraints whose result may differ between cells of one class, at most 4, in the form in which the
+    /// user wrote them.
     pub escaped: Vec<String>,
 }
 
@@ -62,18 +62,19 @@ pub struct Candidate {
     pub used_permille: u32,
 }
 
-/// Prefix of the placement error if no cell matches the stack or the tags (Diego Dev Notes, "Communicating
-/// Fullness").
+/// Prefix of the placement error if every cell differs in the stack or the tags (Diego Dev Notes,
+/// "Communicating Fullness").
 pub const NO_COMPATIBLE_CELLS: &str = "found no compatible cells";
 /// Prefix of the placement error if every compatible cell is full.
 pub const INSUFFICIENT_RESOURCES: &str = "insufficient resources";
-/// Placement error if compatible cells exist but none can be reached.
+/// Placement error if compatible cells exist but none of them is reachable.
 pub const UNREACHABLE_CELLS: &str = "unable to communicate to compatible cells";
-/// Suffix of the placement error of work for which preemption is making room. The cell id follows the suffix.
+/// Suffix of the placement error of work that waits for a preemption, which frees resources for it. The cell
+/// id follows the suffix.
 pub const ROOM_PENDING_SUFFIX: &str = "; room is being made on ";
 
-/// Returns the cell on which room is being made, as named by a placement error. `None` if the error names no
-/// cell.
+/// Returns the cell on which a preemption frees resources, as named by a placement error. `None` if the error
+/// names no cell.
 #[must_use]
 pub fn awaited_cell(error: &str) -> Option<CellId> {
     CellId::new(error.split_once(ROOM_PENDING_SUFFIX)?.1).ok()

@@ -16,22 +16,22 @@ use crate::rollout::Kind;
 pub struct UpdatePolicy {
     /// Number of indices that are in replacement at once.
     pub parallelism: Parallelism,
-    /// Delay between the replacement of an index and the turn of the next one, in milliseconds.
+    /// Delay between the replacement of one index and the start of the next, in milliseconds.
     pub delay_ms: u64,
     /// Order of the two steps at an index: the start of the new instance and the stop of the old one.
     pub order: UpdateOrder,
     /// Reaction to a failing definition.
     pub failure_action: FailureAction,
-    /// Time that a new instance has to be RUNNING before it counts as healthy and the old one is stopped, in
-    /// milliseconds.
+    /// Time that a new instance has to be RUNNING before it counts as healthy, in milliseconds. The old
+    /// instance is stopped after this time.
     pub monitor_ms: u64,
     /// Fraction of the indices that may fail. If more indices fail, `failure_action` is carried out.
     pub max_failure_ratio: Ratio,
-    /// Time that the replacement of an index may take before the next index takes its turn, in milliseconds.
+    /// Time limit for the replacement of one index, in milliseconds. After this time the next index starts.
     /// The limit applies only if the definition is known to work. 0: no limit.
     pub index_deadline_ms: u64,
-    /// Number of replaced indices after which the rollout pauses. If unset, the rollout never pauses at such
-    /// a number.
+    /// Number of replaced indices after which the rollout pauses. If unset, the rollout does not pause for
+    /// this reason.
     pub pause_after: Option<u32>,
 }
 
@@ -127,7 +127,7 @@ pub enum FailureAction {
     Hold,
     /// The rollout pauses, and the failing instances are stopped.
     Pause,
-    /// The next index takes its turn despite the failures.
+    /// The rollout continues with the next index despite the failures.
     Continue,
     /// The deployment returns to the definition that was healthy when the rollout started.
     Rollback,
@@ -292,10 +292,10 @@ pub struct Policies {
     /// Rules for rollbacks.
     pub rollback: UpdatePolicy,
     /// Minimum number of instances that a rollout leaves RUNNING. If unset, a start-first rollout leaves all
-    /// instances RUNNING, and a stop-first rollout all except those that are being replaced.
+    /// instances RUNNING, and a stop-first rollout leaves all instances RUNNING except those in replacement.
     pub min_running: Option<u32>,
     /// Number of ended containers per index that queries can show. If unset, the limit of the cluster
-    /// applies. No other behaviour depends on it.
+    /// applies. No other behaviour depends on this number.
     pub history_limit: Option<u32>,
     /// Rules for restarts of crashed instances.
     pub restart: RestartPolicy,

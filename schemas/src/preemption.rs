@@ -1,4 +1,5 @@
-//! Preemption: less urgent work is stopped so that waiting work has room (docs/internals/model/preemption.md, "Preemption").
+//! Preemption: stops less urgent work (the victim) so that waiting work (the preemptor) has free resources
+//! (docs/internals/model/preemption.md, "Preemption").
 
 use std::fmt;
 
@@ -14,31 +15,30 @@ use crate::refusal::{Code, Refusal};
 use crate::rollout::Rollout;
 use crate::task::{State, Task};
 
-/// Minimum difference in priority between a victim and the work for which it is stopped.
+/// Minimum difference in priority between a victim and its preemptor.
 pub const MIN_PRIORITY_GAP: u8 = 10;
-/// Prefix of the reason of a preemption. The failure reason of a preempted task therefore begins with it,
-/// too.
+/// Prefix of the reason of a preemption. The failure reason of a preempted task has the same prefix.
 pub const PREEMPTED_PREFIX: &str = "preempted by ";
 
-/// Request by an auctioneer to stop work so that other work has room. The request is valid only while
-/// everything that it names is unchanged since the auctioneer judged it.
+/// Request of an auctioneer to stop work so that other work has free resources. The auctioneer judged the
+/// work from certain records. The request is valid only while these records are unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eviction {
     /// Work to stop, with its epoch.
     pub victim: WorkKey,
-    /// Container of the victim. Room is made on the cell of this container.
+    /// Container of the victim. The resources of this container's cell become free.
     pub by: Instance,
-    /// Work that gets the room.
+    /// Work that gets the resources.
     pub preemptor: Preemptor,
 }
 
-/// Waiting work, as an auctioneer judged it.
+/// Waiting work, as the auctioneer judged it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preemptor {
     /// Waiting work, with its epoch.
     pub work: WorkKey,
-    /// Value of `since` in the record that the auctioneer judged. It identifies the attempt to place the
-    /// work.
+    /// Value of `since` in the record that the auctioneer judged. This value identifies the attempt to place
+    /// the work.
     pub attempt: Timestamp,
     /// Priority of the work when the auctioneer judged it.
     pub priority: Priority,
@@ -50,7 +50,7 @@ impl fmt::Display for Preemptor {
     }
 }
 
-/// Returns `true` if work of one priority may be stopped for work of the other.
+/// Returns `true` if work with priority `priority` may be stopped for work with priority `to`.
 #[must_use]
 pub fn is_preemptible_by(priority: Priority, to: Priority) -> bool {
     u8::from(priority).saturating_add(MIN_PRIORITY_GAP) <= u8::from(to)
@@ -70,8 +70,8 @@ pub enum PreemptedBy {
     Task(TaskGuid),
 }
 
-/// Parses the work for which a victim was stopped from the reason of a decision. The reason has the form in
-/// which [`Preemptor`] is formatted. `None` if the reason names no such work.
+/// Parses the reason of a decision. Returns the work for which a victim was stopped, if the reason has the
+/// form in which [`Preemptor`] is formatted. `None` for other reasons.
 #[must_use]
 pub fn parse_preemptor(reason: &str) -> Option<PreemptedBy> {
     let (work, _) = reason.strip_prefix(PREEMPTED_PREFIX)?.rsplit_once(" (priority ")?;
@@ -96,7 +96,7 @@ impl Preemptor {
     /// Checks that work of this priority may be preempted.
     ///
     /// # Errors
-    /// `ResourceConflict` if its priority is too high.
+    /// `ResourceConflict` if the priority is too high.
     pub(crate) fn check(&self, priority: Priority) -> Result<(), Refusal> {
         if is_preemptible_by(priority, self.priority) {
             return Ok(());
@@ -110,8 +110,9 @@ impl Preemptor {
     }
 }
 
-/// Returns the container at a slot if it may be preempted. The instance must be desired and the only one at
-/// its index. It must not be stopping, evacuating, or being replaced by a rollout.
+/// Returns the container at a slot (one index of a process) if the container may be preempted. The instance
+/// must be desired and the only one at its index. An instance that is stopping, evacuating, or being replaced
+/// by a rollout is not preempted.
 #[must_use]
 pub fn preemptible_instance<'a>(process: &'a Process, place: &Place) -> Option<&'a Instance> {
     let by = process.actual(place).filter(|lrp| !lrp.is_stopping())?.holder()?;
@@ -122,7 +123,7 @@ pub fn preemptible_instance<'a>(process: &'a Process, place: &Place) -> Option<&
     (alone && !evacuates && !replaced && process.is_desired(place)).then_some(by)
 }
 
-/// Returns the container of a task if it may be preempted: the task must be RUNNING.
+/// Returns the container of a task if the container may be preempted. The task must be RUNNING.
 #[must_use]
 pub const fn preemptible_task(task: &Task) -> Option<&Instance> {
     match &task.state {
@@ -131,7 +132,7 @@ pub const fn preemptible_task(task: &Task) -> Option<&Instance> {
     }
 }
 
-/// Returns the refusal of an eviction that names work which has changed since the auctioneer judged it.
+/// Returns the refusal of an eviction whose work has changed since the auctioneer judged it.
 pub(crate) fn stale_eviction(what: impl fmt::Display) -> Refusal {
     Refusal::new(Code::StaleRecord, format!("{what} has changed since the auctioneer judged it"))
 }

@@ -1,15 +1,15 @@
 //! The process: the aggregate of one DesiredLRP, its ActualLRPs with their evacuating instances, and its
 //! evaluations.
 //!
-//! The invariants of an LRP (one RUNNING instance per index, the delta between desired and actual, one
-//! pending evaluation) are invariants of the process, so each decision sees the state of the whole process.
-//! The process combines the state machines [`desired`], [`actual`], [`evacuating`], [`crash`] and
-//! [`evaluation`].
+//! The process enforces the invariants of an LRP: one RUNNING instance per index, the delta between desired
+//! and actual, and one pending evaluation. So each decision (one accepted command with its events) sees the
+//! state of the whole process. The process combines the state machines [`desired`], [`actual`],
+//! [`evacuating`], [`crash`] and [`evaluation`].
 //!
-//! This file defines the state of a process, the origin of each decision, and how events change the state.
-//! `draft` combines the state machines. `report` handles the reports of reps and auctioneers, `converge`
-//! carries out what is due, and `rolling` handles rollouts. `places` determines the desired slots, and
-//! `cells` the cells of a global process.
+//! This file defines the state of a process, the origin of each decision, and the effect of events on the
+//! state. `draft` combines the state machines. `report` handles the reports of reps and auctioneers.
+//! `converge` carries out due actions. `rolling` handles rollouts. `places` determines the desired slots.
+//! `cells` determines the cells of a global process.
 
 mod cells;
 mod converge;
@@ -59,21 +59,20 @@ pub struct Process {
     pub guid: ProcessGuid,
     pub domain: Domain,
     pub epoch: Epoch,
-    /// Number of decisions, over all remembered epochs.
+    /// Number of decisions over all remembered epochs. An epoch starts when the process is desired.
     pub version: u64,
-    /// Log position of the last decision; 0 before it is in the log.
+    /// Log position of the last decision; 0 before the log contains the decision.
     pub last_decision: Position,
     /// Time of the last decision.
     pub changed_at: Timestamp,
-    /// Time at which a slot of the process last lost its records. 0 if the process does not remember such a
-    /// loss.
+    /// Time at which a slot of the process last lost its records. 0 if the process remembers no such loss.
     pub emptied_at: Timestamp,
-    /// Desired state. `None` if the process is not desired. Instances that remain are then being stopped, or
+    /// Desired state. `None` if the process is not desired. In that case, remaining instances are stopping or
     /// are orphans.
     pub desired: Option<Box<Desired>>,
     /// Current or last rollout. `None` if this epoch had none.
     pub rollout: Option<Box<Rollout>>,
-    /// Slots that have a record, in order.
+    /// Slots that have a record, in order. A slot is an index together with a definition.
     pub slots: Slots,
     /// Number of UNCLAIMED slots.
     pub unclaimed: u32,
@@ -81,12 +80,12 @@ pub struct Process {
     pub unplaced: u32,
     /// CRASHED instances that restart at a known time, sorted by that time.
     pub pending_restarts: BTreeSet<(Timestamp, Place)>,
-    /// Open evaluations and the most recent ended ones, the newest last.
+    /// Open evaluations and the most recently closed evaluations. The newest evaluation comes last.
     pub evaluations: Evaluations,
     /// Most recent requests with their answers.
     pub requests: Requests,
     /// Decision that last set the number of desired instances. `None` if the process remembers no such
-    /// decision. In that case its instances are known only because reps reported their containers.
+    /// decision. In that case, only reports of reps about their containers have created its instances.
     pub scaled_by: Option<Cause>,
 }
 
@@ -98,12 +97,12 @@ pub struct Slot {
     pub actual: Option<Actual>,
     /// Record of the evacuating instance.
     pub evacuating: Option<Box<Evacuating>>,
-    /// Time of the last change of a record that matters to reps. A placement error does not count as such a
+    /// Time of the last change of a record that matters to reps. A new placement error does not count as a
     /// change.
     pub changed_at: Timestamp,
-    /// Version of the process after the last decision that changed what clients see of the slot.
+    /// Version of the process after the last decision that changed the slot as clients see it.
     pub version: u64,
-    /// Decision that last created work for the slot, or that requested the stop of its instance.
+    /// Decision that last created work for the slot, or that requested the stop of the instance in the slot.
     pub cause: Cause,
 }
 
@@ -121,7 +120,7 @@ pub enum Command {
     Desire(Box<DesiredLrp>),
     /// Changes the scale, priority, routes, annotation or policies.
     Update(DesiredLrpUpdate),
-    /// Rolls out another definition to every instance. May change everything else, too.
+    /// Rolls out another definition to every instance. May change all other properties as well.
     Deploy {
         /// Changes other than the definition.
         update: DesiredLrpUpdate,
@@ -129,20 +128,20 @@ pub enum Command {
         definition_id: DefinitionId,
         definition: Arc<Definition>,
     },
-    /// Rolls out a definition that the process has already.
+    /// Rolls out a definition that the process already has.
     Activate {
         definition_id: DefinitionId,
     },
-    /// Replaces every instance by one with the same definition.
+    /// Replaces every instance by a new instance with the same definition.
     Restart(Purpose),
     /// Controls the rollout.
     Steer(RolloutControl),
     Remove,
-    /// Stops one instance. It starts again if it is still desired.
+    /// Stops one instance. The instance starts again if it is still desired.
     Retire {
         index: u32,
-        /// Definition of the instance. `None` selects the only instance at the index. If there are several,
-        /// it selects the one of the active definition.
+        /// Definition of the instance. `None` selects the only instance at the index. If there are several
+        /// instances, `None` selects the instance with the active definition.
         definition_id: Option<DefinitionId>,
     },
     /// Runs a program in the container of an instance.
@@ -153,9 +152,9 @@ pub enum Command {
         /// Program to run.
         exec: Exec,
     },
-    /// Stops an instance so that more urgent work has its room. Sent by the auctioneer.
+    /// Stops an instance to free its resources for more urgent work. Sent by the auctioneer.
     Evict(Box<Eviction>),
-    /// Reports one container. Either all steps of the report are carried out or none. Sent by a rep.
+    /// Reports one container. All steps of the report are carried out, or no step is. Sent by a rep.
     Report(Report),
     /// Reports instances that could not be placed. Sent by the auctioneer.
     Fail(Outcome),
@@ -167,12 +166,12 @@ pub enum Command {
     },
     /// Retries an evaluation now, at the request of a client.
     Retry(EvaluationId),
-    /// Carries out everything that is due: handles instances on lost cells, and missing, excess, crashed and
-    /// expired instances.
+    /// Carries out all due actions: handles instances on lost cells, and missing, excess, crashed and expired
+    /// instances.
     Converge,
 }
 
-/// Reason for replacing every instance by one with the same definition.
+/// Reason for replacing every instance by a new instance with the same definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// To restart the instances.
@@ -205,9 +204,9 @@ impl Purpose {
 /// Control of a rollout by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RolloutControl {
-    /// Pauses the rollout: no further index takes its turn to be replaced.
+    /// Pauses the rollout: the rollout replaces no further index.
     Pause,
-    /// Resumes the rollout: indices take their turns again.
+    /// Resumes the rollout: the rollout continues to replace indices.
     Resume,
     /// Returns the process to the definition that was healthy when the rollout started.
     RollBack,
@@ -223,10 +222,10 @@ pub struct Report {
     pub epoch: Epoch,
     pub by: Instance,
     /// Time of the last change of the records on which the rep based its report (see
-    /// [`Process::changed_at`]). If the records have changed since then, the report is refused, so that a
-    /// late or duplicated report cannot undo later changes.
+    /// [`Process::changed_at`]). The report is refused if the records have changed after this time. So a late
+    /// or duplicated report cannot undo later changes.
     pub observed_at: Timestamp,
-    /// Steps in order. If one is refused, the whole report is refused.
+    /// Steps in order. If one step is refused, the whole report is refused.
     pub steps: Vec<ReportStep>,
 }
 
@@ -244,7 +243,8 @@ pub enum ReportStep {
 pub struct Outcome {
     pub evaluation: EvaluationId,
     pub unplaced: Vec<Unplaced>,
-    /// `true` if the evaluation has no attempts left because reps refused its work too often.
+    /// `true` if the evaluation has no attempts left because reps refused the work of the evaluation too
+    /// often.
     pub attempts_exhausted: bool,
     /// Explanation per cell for the last instance that could not be placed.
     pub explanation: Option<Box<Explanation>>,
@@ -254,8 +254,8 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unplaced {
     pub place: Place,
-    /// Value of `since` in the UNCLAIMED record that the auctioneer judged. The outcome applies only if the
-    /// record has not changed since then.
+    /// Value of `since` in the UNCLAIMED record that the auctioneer tried to place. The outcome is ignored if
+    /// the record has changed in the meantime.
     pub attempt: Timestamp,
     /// Placement error, as shown to users.
     pub error: String,
@@ -269,14 +269,14 @@ pub struct Context<'a> {
     pub is_fresh: bool,
     /// Returns `true` if the cell is present.
     pub is_present: &'a dyn Fn(&CellId) -> bool,
-    /// Returns `true` if the cell is remembered. For a forgotten cell, the log no longer holds the reason for
-    /// its absence.
+    /// Returns `true` if the cell is remembered. For a forgotten cell, the reason for its absence is no
+    /// longer known.
     pub is_known: &'a dyn Fn(&CellId) -> bool,
     /// Calls the visitor for every cell that has an ordinal.
     pub for_each_cell: &'a dyn Fn(CellVisitor<'_>),
 }
 
-/// Visitor of a cell, called with the cell's ordinal, id and state.
+/// Visitor of a cell. Receives the ordinal, the id and the state of the cell.
 pub type CellVisitor<'a> = &'a mut dyn FnMut(u32, &CellId, &Cell);
 
 impl Process {
@@ -303,8 +303,8 @@ impl Process {
         }
     }
 
-    /// Returns `true` if the process is not desired and has no instances. Only its name and its answers to
-    /// requests are then remembered.
+    /// Returns `true` if the process is not desired and has no instances. Such a process only remembers its
+    /// name and its answers to requests.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.desired.is_none() && self.slots.is_empty()
@@ -316,16 +316,16 @@ impl Process {
         self.slots.get(place)
     }
 
-    /// Returns the records of every slot at an index. An index has several slots with records during a
-    /// rollout, and while one instance replaces another.
+    /// Returns the records of every slot at an index. An index has several slots during a rollout, and while
+    /// one instance replaces another.
     pub fn slots_at(&self, index: u32) -> impl Iterator<Item = &Slot> + Clone {
         self.slots.at(index)
     }
 
-    /// Returns the records that a request refers to. If the request names no definition and several slots
-    /// match, a slot with an instance takes precedence over one with only an evacuating instance. After that,
-    /// the active definition takes precedence over other definitions (Updatable LRPs, "Corresponding changes
-    /// to ActualLRPs").
+    /// Returns the records that a request refers to. If the request names no definition, several slots may
+    /// match. A slot with an instance takes precedence over a slot with only an evacuating instance. Among
+    /// slots of the same rank, the slot of the active definition takes precedence (Updatable LRPs,
+    /// "Corresponding changes to ActualLRPs").
     #[must_use]
     pub fn find(&self, index: u32, definition_id: Option<&DefinitionId>) -> Option<&Slot> {
         let active = self.desired.as_ref().map(|desired| &desired.active_definition_id);
@@ -345,13 +345,13 @@ impl Process {
         self.slots_at(index).filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)))
     }
 
-    /// Returns the containers that stay: they are not stopping, and no rollout is about to replace them. The
-    /// auction counts these containers when it spreads instances over cells and zones.
+    /// Returns the retained containers: containers that are not stopping, and that no rollout is about to
+    /// replace. The auction counts these containers when it spreads instances over cells and zones.
     pub fn retained_containers(&self) -> impl Iterator<Item = &Instance> {
         self.retained_containers_of(self.slots.iter())
     }
 
-    /// Returns the containers of an index that stay: see [`Self::retained_containers`].
+    /// Returns the retained containers of an index: see [`Self::retained_containers`].
     pub fn retained_containers_at(&self, index: u32) -> impl Iterator<Item = &Instance> {
         self.retained_containers_of(self.slots_at(index))
     }
@@ -365,8 +365,8 @@ impl Process {
         lrps.filter(|lrp| !lrp.is_stopping()).filter_map(Actual::holder)
     }
 
-    /// Returns `true` if the rollout is replacing the instance of this slot: the new instance exists, is not
-    /// stopping, and is either UNCLAIMED or on a cell.
+    /// Returns `true` if the rollout is replacing the instance of this slot. In this case a new instance
+    /// exists, is not stopping, and is either UNCLAIMED or on a cell.
     fn is_replaced(&self, place: &Place) -> bool {
         let rollout = self.rollout.as_deref().and_then(Rollout::active);
         let rollout = rollout.filter(|rollout| rollout.replacement_step(place.index).is_some());
@@ -375,9 +375,9 @@ impl Process {
         others.is_some_and(|new| !new.is_stopping() && (new.is_unclaimed() || new.holder().is_some()))
     }
 
-    /// Returns the time of the last change of a slot's records. For a slot without records, this is the time
+    /// Returns the time of the last change of a slot's records. For a slot without records, returns the time
     /// at which any slot of the process last lost its records. If the slot has no instance, the changes of
-    /// the other slots at its index count as well.
+    /// the other slots at the same index count as well.
     ///
     /// Two decisions about one process never have the same time, so the time identifies a decision.
     #[must_use]
@@ -403,11 +403,11 @@ impl Process {
         places::Index { desired, rollout, index, instances, evacuates }.wanted()
     }
 
-    /// Returns the origin of a decision about a slot: the cell, if given, together with the cause, or else
-    /// the cause alone. The cause is the last decision that created work for the slot, or that requested the
-    /// stop of its instance. If the slot has no records, the cause of the last changed slot at the same index
-    /// is used. If there is no such slot either and the slot is not desired, the cause is the decision that
-    /// set the number of instances.
+    /// Returns the origin of a decision about a slot: the given cell together with the cause, or the cause
+    /// alone if no cell is given. The cause is the last decision that created work for the slot, or that
+    /// requested the stop of the slot's instance. A slot without records has the cause of the last changed
+    /// slot at the same index. If the index has no records at all and the slot is not desired, the cause is
+    /// the decision that set the number of instances.
     fn origin(&self, place: &Place, cell: Option<&CellId>) -> Origin {
         let newest = || self.slots_at(place.index).max_by_key(|slot| slot.changed_at);
         let slot = self.slot(place).or_else(newest);
@@ -446,10 +446,10 @@ impl Process {
         restart.into_iter().chain(expiry).chain(proof).min()
     }
 
-    /// Returns the time at which a CRASHED instance restarts. `None` if it does not restart. An instance that
-    /// a rollout is starting always restarts (Updatable LRPs, "Failing new LRP definition"): if the restart
-    /// policy declined the restart, the crash policy determines the time, and its longest delay applies if
-    /// the crash policy sets no time.
+    /// Returns the time at which a CRASHED instance restarts. `None` if the instance does not restart. An
+    /// instance that a rollout is starting always restarts (Updatable LRPs, "Failing new LRP definition"). If
+    /// the restart policy declined this restart, the crash policy determines the time. If the crash policy
+    /// sets no time, the longest delay of the crash policy applies.
     fn restart_at(&self, place: &Place, lrp: &Actual) -> Option<Timestamp> {
         lrp.restart_at().or_else(|| {
             let starts = self.rollout.as_deref().is_some_and(|rollout| rollout.starts(place));
@@ -460,8 +460,9 @@ impl Process {
         })
     }
 
-    /// Returns the time at which an instance will have survived its monitor. `None` if its definition is
-    /// already known to work, is not the active one, or if the instance is not RUNNING.
+    /// Returns the time at which an instance proves its definition healthy: the instance has then been
+    /// RUNNING for the monitoring time. `None` in three cases: the instance is not RUNNING, its definition is
+    /// already known to work, or its definition is not the active one.
     fn proven_at(&self, place: &Place, lrp: &Actual) -> Option<Timestamp> {
         let desired = self.desired.as_deref()?;
         let open = desired.active_definition_id == place.definition_id
@@ -470,7 +471,7 @@ impl Process {
         (open && lrp.keeps_running()).then(|| lrp.since + monitor)
     }
 
-    /// Returns the next time at which the rollout advances without any other change.
+    /// Returns the time at which the rollout advances next if nothing else changes.
     #[must_use]
     pub fn rollout_due(&self) -> Option<Timestamp> {
         let rollout = self.rollout.as_deref()?.active()?;
@@ -518,8 +519,8 @@ pub fn decide(
     Ok(draft.finish())
 }
 
-/// Returns the origin of a decision, given the state before the decision. If the decision concerns several
-/// indices, it has the origin of the first instance among its events. Convergence makes one decision for each
+/// Returns the origin of a decision, given the state before the decision. A decision about several indices
+/// has the origin of the first instance among its events. Convergence makes a separate decision for each
 /// origin.
 #[must_use]
 pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) -> Origin {
@@ -533,7 +534,7 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
         | Command::Remove
         | Command::Retire { .. }
         | Command::Enter { .. }
-        // The caller replaces this origin by the cause of the work that gets the room.
+        // The caller replaces this origin by the cause of the work that gets the freed resources.
         | Command::Evict(_)
         | Command::Retry(_) => Origin::Root,
         Command::Unanswered { evaluation, .. } => {
@@ -541,10 +542,10 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
             known.find(|one| one.id == *evaluation).map(|one| one.cause()).into()
         }
         Command::Report(_) | Command::Fail(_) | Command::Converge => {
-            // If the decision removes an evacuating instance because its cell is lost, the origin is that
-            // loss. If it removes an expired one, the origin is the decision that created or moved it. The
-            // instances that replace the evacuating instance get the same origin, regardless of other
-            // instances at their index.
+            // If the decision removes an evacuating instance because its cell is lost, the origin is the loss
+            // of the cell. If the decision removes an expired evacuating instance, the origin is the decision
+            // that created or moved the evacuating instance. The replacements of the evacuating instance get
+            // the same origin. Other instances at their index do not affect this origin.
             let is_origin = |event: &&Event| {
                 matches!(
                     event,
@@ -622,8 +623,8 @@ fn event_origin(process: &Process, event: &Event) -> Origin {
     }
 }
 
-/// Applies the events of one decision to the process, and returns the containers that these events ended.
-/// Never fails, because events in the log are facts.
+/// Applies the events of one decision to the process. Returns the containers that ended because of these
+/// events. Never fails, because events in the log are facts.
 pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<EndedInstance> {
     let mut ended = vec![];
     for event in events {
@@ -672,15 +673,16 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
 }
 
 /// Returns the time that an instance has to be RUNNING before it counts as healthy. The policy of the current
-/// rollout decides, if there is one.
+/// rollout takes precedence over the policy of the process.
 fn monitor(desired: &Desired, rollout: Option<&Rollout>) -> Duration {
     rollout
         .and_then(Rollout::active)
         .map_or_else(|| desired.policies.update.monitor(), |rollout| rollout.policy.monitor())
 }
 
-/// Applies a change of the desired state, and adapts the rollout to it. The rollout ends together with its
-/// epoch, follows changes of the scale and of the cells, and keeps the definition that its rollback needs.
+/// Applies a change of the desired state, and adapts the rollout to the change. The rollout ends together
+/// with its epoch. It follows changes of the scale and of the cells. It keeps the definition that its
+/// rollback needs.
 #[must_use]
 pub fn evolve_desired(
     desired: Option<Desired>,
@@ -755,11 +757,11 @@ fn evolve_actual(
     }
 }
 
-/// Returns what an event did for work that an open evaluation covers. `after` is the instance after the
-/// event.
+/// Returns the effect of an event on the work of an open evaluation. `after` is the instance after the event.
 fn work_outcome(duty: Duty, after: Option<&Actual>) -> WorkResult {
     match (duty, after) {
-        // An instance that only waited for its restart does not count as placed, even if it is now on a cell.
+        // An instance that only waited for its restart does not count as placed, even if the instance is now
+        // on a cell.
         (Duty::Place | Duty::Unblock, Some(lrp)) if lrp.holder().is_some() => WorkResult::Placed,
         (Duty::Place, Some(lrp)) if lrp.has_placement_error() => WorkResult::Queued,
         (Duty::Place | Duty::Unblock | Duty::Restart, _) => WorkResult::Unchanged,

@@ -1,5 +1,5 @@
 //! JSON Schemas for external programs: a self-contained schema for each event and each command. The schemas
-//! are taken from the schema files in the repository. Tests compare these files with the Rust types.
+//! come from the schema files in the repository. Tests compare these files with the Rust types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,11 +23,11 @@ const DEFS: &str = "#/$defs/";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SchemaKind {
-    /// Entry of the journal, with everything that it may contain.
+    /// Entry of the journal, with all its possible content.
     Entry,
     /// Content of an event: the `data` of its `CloudEvent`.
     Event,
-    /// Command as it is sent, with envelope and body.
+    /// Command in the form that is sent, with envelope and body.
     Command,
 }
 
@@ -64,7 +64,7 @@ impl PublishedSchemas {
     /// Parses the built-in schemas.
     ///
     /// # Panics
-    /// Never: a test parses them.
+    /// Never: a test parses the same schemas.
     #[must_use]
     pub fn new() -> Self {
         let read = |text| serde_json::from_str::<Value>(text).expect("the included schema is JSON");
@@ -96,7 +96,7 @@ impl PublishedSchemas {
     /// Returns the schema with this name.
     ///
     /// # Errors
-    /// `ResourceNotFound` if it does not exist. The message suggests a similar name.
+    /// `ResourceNotFound` if no schema has this name. The message suggests a similar name.
     pub fn show(&self, name: &str) -> Result<&Value, Refusal> {
         self.0.get(name).map(|(_, schema)| schema).ok_or_else(|| {
             let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
@@ -120,7 +120,7 @@ impl Default for PublishedSchemas {
     }
 }
 
-/// Part of a schema that is published as a schema of its own.
+/// Part of a schema that is published as a separate schema.
 struct SchemaPart<'a> {
     name: String,
     meaning: &'a Value,
@@ -164,7 +164,7 @@ fn definition(schema: &Value) -> Option<&str> {
     schema["$ref"].as_str()?.strip_prefix(DEFS)
 }
 
-/// Returns a self-contained schema that includes every definition it needs.
+/// Returns a self-contained schema, which includes every definition that the schema needs.
 fn standalone(cut: &SchemaPart<'_>, defs: &Value) -> Value {
     let mut needed = BTreeSet::new();
     collect_definitions(cut.schema, defs, &mut needed);

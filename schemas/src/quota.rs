@@ -163,10 +163,10 @@ impl Quota {
 }
 
 impl Quotas {
-    /// Checks that a domain which uses `used` may use `more` in addition.
+    /// Checks that a domain with the usage `used` may add the usage `more`.
     ///
     /// # Errors
-    /// `QuotaExceeded`, with the quota, its value, and the use.
+    /// `QuotaExceeded`, with the quota, its value, and the usage.
     pub fn admit(self, domain: &Domain, used: Usage, more: Usage) -> Result<(), Refusal> {
         let checked = [
             (INSTANCES, self.instances, used.instances, more.instances),

@@ -29,7 +29,7 @@ impl Priority {
 }
 
 impl Default for Priority {
-    /// Returns the priority of work that specifies none.
+    /// Returns the priority of work without an explicit priority.
     fn default() -> Self {
         Self(limits::DEFAULT_PRIORITY)
     }
@@ -67,21 +67,21 @@ impl fmt::Display for Priority {
     }
 }
 
-/// Position of work in the order of an auction: the smallest comes first. The fields are in order of
-/// importance.
+/// Position of work in the order of an auction. The work with the smallest rank is placed first. The fields
+/// are in order of importance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// Higher priority first.
     pub priority: Reverse<Priority>,
-    /// Index 0 comes first, then tasks, then index 1, index 2 and so on. Every process thus gets one instance
-    /// before any process gets its second.
+    /// Index 0 comes first, then tasks, then index 1, index 2 and so on. So every process gets its first
+    /// instance before any process gets its second instance.
     pub turn: u32,
-    /// Work with more memory comes first. Small work fits into the room that large work leaves, but large
-    /// work rarely fits into the room that small work leaves.
+    /// Work with more memory comes first. Small work fits into the resources that large work leaves free.
+    /// Large work rarely fits into the resources that small work leaves free.
     pub memory_mb: Reverse<u64>,
     /// Work that has waited longest comes first.
     pub since: Timestamp,
-    /// Tie-breaker that makes the order total.
+    /// Tie-breaker: gives work with otherwise equal ranks a fixed order.
     pub key: WorkKey,
 }
 
@@ -113,7 +113,7 @@ impl Rank {
         task.is_pending().then(|| Self::new(priority, memory_mb, task.epoch.0, key))
     }
 
-    /// Returns `true` if both ranks belong to the same attempt to place the same work, regardless of their
+    /// Returns `true` if both ranks belong to the same placement attempt of the same work. Ignores the
     /// priorities.
     #[must_use]
     pub fn is_same_attempt(&self, other: &Self) -> bool {

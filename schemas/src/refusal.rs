@@ -78,10 +78,9 @@ pub enum Class {
     NotFound,
     /// The current state or another request conflicts with the command.
     Conflict,
-    /// The program did not decide about the command. The client may send it again later, or to another
-    /// program.
+    /// The program did not decide on the command. The client may send it again later, or to another program.
     Retryable,
-    /// The command itself is wrong. It would be refused at any time.
+    /// The command itself is invalid and would be refused at any time.
     Invalid,
 }
 
@@ -115,7 +114,7 @@ impl Code {
         Self::Unreadable,
     ];
 
-    /// Returns the class of the code. Only this function classifies codes.
+    /// Returns the class of the code. No other function classifies codes.
     #[must_use]
     pub const fn class(self) -> Class {
         match self {
@@ -215,7 +214,8 @@ impl Refusal {
         refusal
     }
 
-    /// Creates the refusal of a command for an epoch that this BBS has not read yet.
+    /// Creates the refusal of a command for an epoch that is newer than the log entries that this BBS has
+    /// read.
     #[must_use]
     pub fn unknown_epoch() -> Self {
         Self::new(Code::Unavailable, "this BBS has not read that epoch of the guid yet: try again")

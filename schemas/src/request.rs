@@ -3,7 +3,7 @@
 //!
 //! The actor and the request id identify a request. The verb and the body are remembered as a digest. If an
 //! id is reused for another command, the digests differ and the request is refused. Refused requests are not
-//! remembered: they changed nothing and may be sent again.
+//! remembered, because they changed nothing and may be sent again.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct Identity {
     pub actor: Actor,
     /// Request id that the sender chose.
     pub id: RequestId,
-    /// Digest of the command, see [`digest`].
+    /// Digest of the command (see [`digest`]).
     pub digest: Option<String>,
 }
 
@@ -31,12 +31,13 @@ pub fn digest((noun, verb): (&str, &str), body: &str) -> String {
     format!("{noun}.{verb}#{:016x}", crate::subject::fnv_1a(body))
 }
 
-/// Most recent requests, the oldest first. Each is stored with the version of the aggregate that it produced.
+/// Most recent requests, the oldest first. Each request is stored with the version of the aggregate that the
+/// request produced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests(Packed<(Identity, u64)>);
 
 impl Requests {
-    /// Returns the version that a request produced, or `None` if the request is not remembered.
+    /// Returns the version that a request produced. `None` if the request is not remembered.
     ///
     /// # Errors
     /// `RequestIdReused` if the sender used the same id for another command.
@@ -72,7 +73,8 @@ impl Requests {
         self.0.is_empty()
     }
 
-    /// Remembers a request. If more than 32 requests are remembered then, the oldest one is forgotten.
+    /// Remembers a request. If more than 32 requests are remembered afterwards, the oldest request is
+    /// forgotten.
     pub fn remember(&mut self, request: Identity, version: u64) {
         self.0.modify(|all| {
             if all.len() >= REMEMBERED_REQUESTS {

@@ -1,5 +1,5 @@
-//! Resources and constraints of work, and the check whether a cell meets them. The only code that decides if
-//! work fits on a cell.
+//! Resources and constraints of work (instances and tasks), and the check that a cell meets them. No other
+//! code decides if work fits on a cell.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -22,9 +22,9 @@ pub struct Resources {
     pub memory_mb: u64,
     /// Disk in MiB.
     pub disk_mb: u64,
-    /// Containers. Each piece of work uses one.
+    /// Containers. Each instance or task uses one container.
     pub containers: u32,
-    /// Ports of the host. Work uses one for each port that it listens on.
+    /// Ports of the host. An instance or task uses one host port for each port that it listens on.
     pub ports: u32,
 }
 
@@ -129,7 +129,8 @@ pub struct Constraint {
 pub enum Mismatch<'a> {
     /// The cell offers another stack.
     Stack,
-    /// The cell carries a tag that the definition does not require, or lacks one that it does.
+    /// The cell carries a tag that the definition does not require, or lacks a tag that the definition
+    /// requires.
     Tags,
     /// The cell's containers lack a required isolation layer.
     Isolation,
@@ -153,9 +154,9 @@ impl Mismatch<'_> {
 impl Constraint {
     /// Returns the reason that a cell with this offer cannot run the work, or `None` if it can.
     ///
-    /// A tagged cell is reserved for work that requires its tags, as isolation segments are in Diego. The
+    /// A tagged cell is reserved for work that requires its tags, like an isolation segment in Diego. The
     /// rules `distinct_cell` and `distinct_attribute` depend on other instances, which a cell does not know.
-    /// The auction and the BBS check them.
+    /// The auction and the BBS check these rules.
     #[must_use]
     pub fn mismatch(&self, offer: &Offer<'_>) -> Option<Mismatch<'_>> {
         if self.stack.as_ref().is_some_and(|wanted| wanted != offer.stack) {
@@ -171,8 +172,8 @@ impl Constraint {
         unmet.map(|(at, rule)| Mismatch::Rule(at, rule))
     }
 
-    /// Returns `true` if cells of one [`CellClass`] may differ for the constraint: it names a unique
-    /// attribute, or limits the instances per cell or attribute value.
+    /// Returns `true` if the constraint can distinguish cells of one [`CellClass`]. Such a constraint names a
+    /// unique attribute, or limits the instances per cell or attribute value.
     #[must_use]
     pub fn escapes(&self) -> bool {
         self.rules.as_ref().is_some_and(|rules| rules.constraints.iter().any(Rule::escapes))
@@ -242,7 +243,7 @@ impl CellClass {
         words.extend(offer.placement_tags.iter().map(PlacementTag::as_str));
         let shared = offer.attributes.iter().filter(|(name, _)| !name.is_unique());
         words.extend(shared.flat_map(|(name, value)| ["=", name.as_str(), value]));
-        // A NUL separates the words, and none of them contains one.
+        // A NUL separates the words. No word contains a NUL.
         let parts: Vec<&[u8]> = words.iter().flat_map(|word| [word.as_bytes(), &[0]]).collect();
         Self(crc64(&parts))
     }

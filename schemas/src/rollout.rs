@@ -8,12 +8,14 @@
 //!    ▲                    │ failed, or too late
 //!    └───── retry ── (stalled)
 //! ```
-//! The diagram shows the stages of one index. The rollout as a whole is `Rolling` until every index runs the
-//! target definition, and then `Completed`. A client or too many failures make it `Paused`. Another rollout
-//! may supersede it at any time.
+//! The diagram shows the stages of one index. An instance has survived its monitor when it has stayed RUNNING
+//! for the policy's `monitor_ms`. An index takes its turn when its replacement starts.
 //!
-//! [`next`] returns the next event that follows from the state, or `None` once no event follows. The result
-//! depends only on the log and the time. Every leader therefore finds the same events, and no event is
+//! The rollout as a whole is `Rolling` until every index runs the target definition, and then `Completed`. A
+//! client or too many failures make it `Paused`. A newer rollout may supersede the current one at any time.
+//!
+//! [`next`] returns the next event that follows from the state, or `None` if no event follows. The result
+//! depends only on the log and the time. Every leader therefore computes the same events, and no event is
 //! decided twice.
 
 use std::cell::OnceCell;
@@ -35,8 +37,8 @@ use crate::key::Place;
 use crate::names::DefinitionId;
 use crate::policy::{FailureAction, UpdateOrder, UpdatePolicy};
 
-/// Time that an index waits for room to start its new instance while the old one still runs. After this time
-/// the index falls back to stop-first, if enough other instances run.
+/// Maximum time that an index waits for free resources for its new instance while the old instance still
+/// runs. Afterwards the index falls back to stop-first, if enough other instances run.
 pub const ROOM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One transition of a deployment to a definition.
@@ -47,11 +49,12 @@ pub struct Rollout {
     pub kind: Kind,
     /// Definition that every index has to run when the rollout is completed.
     pub target: DefinitionId,
-    /// Definition to which a rollback returns: the one that was healthy when the rollout started. `None` if
-    /// no definition was healthy.
+    /// Definition to which a rollback returns: the definition that was healthy at the start of the rollout.
+    /// `None` if no definition was healthy.
     pub rollback_to: Option<DefinitionId>,
-    /// Content of `rollback_to` after the process has dropped that definition, so that a rollback can add it
-    /// again. `None` while the process still has the definition, and after the rollout.
+    /// Content of the definition `rollback_to`, retained after the process has dropped that definition. A
+    /// rollback adds it to the process again. `None` while the process still has the definition, and after
+    /// the rollout.
     pub rollback_definition: Option<Arc<Definition>>,
     /// Policy as it was when the rollout started.
     pub policy: UpdatePolicy,
@@ -63,16 +66,16 @@ pub struct Rollout {
     pub since: Timestamp,
     /// Decision that started the rollout.
     pub cause: Option<Cause>,
-    /// Number of indices to replace: the indices at the start of the rollout, and the indices added since
-    /// then.
+    /// Number of indices to replace: the indices at the start of the rollout, and the indices added during
+    /// it.
     pub total: u32,
     /// Number of indices that have been replaced.
     pub replaced: u32,
-    /// Index after the highest one that has had its turn.
+    /// Index after the highest index whose replacement has started.
     pub cursor: u32,
     /// Indices that are being replaced, with their progress.
     pub steps: BTreeMap<u32, Step>,
-    /// Indices that the rollout has given up for now.
+    /// Stalled indices, which the rollout has given up until their next attempt.
     pub stalled: BTreeMap<u32, StalledIndex>,
     /// Indices at which an instance failed.
     pub failed: BTreeSet<u32>,
@@ -105,7 +108,7 @@ pub enum Phase {
 pub struct Step {
     /// Time at which the index took its turn.
     pub started_at: Timestamp,
-    /// Order at this index: that of the policy, or stop-first if both instances did not fit.
+    /// Update order at this index: the order of the policy, or stop-first if both instances did not fit.
     pub order: UpdateOrder,
     /// Stage that the index has reached.
     pub stage: Stage,
@@ -161,9 +164,9 @@ pub enum Event {
     },
     /// Indices take their turn: their replacement starts.
     IndicesStarted { indices: Indices },
-    /// The new instance of an index does not fit beside the old one, so the old one stops first.
+    /// The new instance of an index does not fit beside the old instance, so the old instance stops first.
     FellBack { index: u32 },
-    /// The new instance of an index runs and has survived its monitor, so the old one has to stop.
+    /// The new instance of an index runs and has survived its monitor, so the old instance has to stop.
     TookOver { index: u32 },
     /// The old instance of an index has ended.
     Replaced {
@@ -218,16 +221,16 @@ pub struct IndexView<'a> {
     pub other: bool,
     /// `true` if an instance of another definition is RUNNING and was not asked to stop.
     pub other_runs: bool,
-    /// `true` if an instance of another definition has ended and the condition of its restart policy keeps it
-    /// down.
+    /// `true` if an instance of another definition has ended, and its restart policy does not allow a
+    /// restart.
     pub other_ended: bool,
 }
 
-/// Other state that a rollout depends on.
+/// State outside the rollout that its events depend on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     pub now: Timestamp,
-    /// Desired state, with the number of instances and the definition that is known to work.
+    /// Desired state. It contains the number of instances and the healthy definition.
     pub desired: &'a Desired,
     /// Minimum number of instances that the rollout has to leave RUNNING.
     pub min_running: u32,
@@ -239,14 +242,14 @@ impl<'a> Context<'a> {
         self.desired.rolling_indices()
     }
 
-    /// Returns the definition that is known to work.
+    /// Returns the newest definition that proved healthy.
     const fn healthy(self) -> Option<&'a DefinitionId> {
         self.desired.healthy_definition_id.as_ref()
     }
 }
 
 impl<'a> IndexView<'a> {
-    /// Returns the view of an index that has these instances.
+    /// Returns the view of an index with these instances.
     pub fn from_instances(
         target: &DefinitionId,
         there: impl Iterator<Item = (&'a Place, &'a Actual)>,
@@ -270,8 +273,8 @@ impl<'a> IndexView<'a> {
         self.target.is_some_and(Actual::keeps_running)
     }
 
-    /// Returns `true` if the index counts as running: one of its instances runs, or has ended and its restart
-    /// policy keeps it down.
+    /// Returns `true` if the index counts as running. One of its instances runs, or has ended and is not
+    /// restarted because of its restart policy.
     #[must_use]
     pub fn serves(&self) -> bool {
         self.target_runs()
@@ -281,7 +284,7 @@ impl<'a> IndexView<'a> {
     }
 
     /// Returns `true` if the index has no instance of another definition, and its instance of the target
-    /// runs. If the target is known to work, an instance that the restart policy declined to restart is
+    /// runs. If the target is healthy (`proven`), an instance that the restart policy declined to restart is
     /// sufficient.
     fn is_replaced(&self, proven: bool) -> bool {
         let declined = self.target.is_some_and(|lrp| lrp.no_restart_reason().is_some());
@@ -289,8 +292,8 @@ impl<'a> IndexView<'a> {
     }
 
     /// Returns `true` if the index has no instance of another definition, and its instance of the target
-    /// runs. If the target is known to work, an instance of it in any state is sufficient, because the
-    /// restart policy then decides whether it restarts.
+    /// runs. If the target is healthy (`proven`), an instance of the target in any state is sufficient,
+    /// because only the restart policy decides about its restart.
     pub(crate) fn is_on_target(&self, proven: bool) -> bool {
         !self.other && if proven { self.target.is_some() } else { self.target_runs() }
     }
@@ -312,8 +315,8 @@ impl Rollout {
         (!self.is_over()).then_some(self)
     }
 
-    /// Returns the progress of an index that waits for its new instance to be healthy, or for its old one to
-    /// end. `None` for any other index.
+    /// Returns the progress of an index that waits for its new instance to become healthy, or for its old
+    /// instance to end. `None` for any other index.
     #[must_use]
     pub fn replacement_step(&self, index: u32) -> Option<&Step> {
         self.steps.get(&index).filter(|step| match step.stage {
@@ -322,8 +325,8 @@ impl Rollout {
         })
     }
 
-    /// Returns `true` if the index waits for its new instance to survive its monitor. Until then the rollout
-    /// controls the restarts of that instance.
+    /// Returns `true` if the index waits for its new instance to survive its monitor. During that wait the
+    /// rollout controls the restarts of the instance.
     #[must_use]
     pub fn is_starting(&self, index: u32) -> bool {
         self.steps.get(&index).is_some_and(|step| step.stage == Stage::Starting)
@@ -380,7 +383,7 @@ impl Rollout {
     }
 
     /// Returns the time at which an index stalls because its replacement takes too long. `None` if the target
-    /// is not known to work, or if the policy sets no deadline.
+    /// is not healthy yet, or if the policy sets no deadline.
     fn deadline(&self, step: &Step, healthy: Option<&DefinitionId>) -> Option<Timestamp> {
         let proven = healthy == Some(&self.target);
         let deadline = Duration::from_millis(self.policy.index_deadline_ms);
@@ -440,8 +443,8 @@ fn next_step_event(
                 let reason = format!("not RUNNING after {} s", rollout.policy.index_deadline_ms / 1000);
                 return Some(Event::Stalled { index, retry_at, reason });
             }
-            // If the old instance is evacuating, `seen.other` is `false`. A stop of that instance would make
-            // no room, and the instance may come back.
+            // If the old instance is evacuating, `seen.other` is `false`. A stop of the evacuating instance
+            // would free no resources, and the instance may return from the evacuation.
             let no_room = seen.target.is_some_and(Actual::has_placement_error)
                 && seen.other
                 && step.order == UpdateOrder::StartFirst
@@ -456,13 +459,13 @@ fn next_step_event(
     }
 }
 
-/// Returns `true` if the old instance of an index may stop before the new one runs.
+/// Returns `true` if the old instance of an index may stop before the new instance runs.
 fn may_stop(seen: IndexView<'_>, context: Context<'_>, running: impl Fn() -> u32) -> bool {
     !seen.other_runs || running() > context.min_running
 }
 
-/// Returns the event for the index that takes its turn next. Waiting indices that are not stalled come first,
-/// beginning at the cursor. After them come stalled indices whose next attempt is due.
+/// Returns the event that starts the replacement of the next index. Waiting indices that are not stalled come
+/// first, beginning at the cursor. After them come stalled indices whose next attempt is due.
 fn next_begun<'a>(
     rollout: &Rollout,
     context: Context<'_>,
@@ -472,8 +475,8 @@ fn next_begun<'a>(
     let proven = context.healthy() == Some(&rollout.target);
     let waits = |index: &u32| rollout.replacement_step(*index).is_none() && !see(*index).is_on_target(proven);
     let fresh = |index: &u32| waits(index) && !rollout.stalled.contains_key(index);
-    // If no definition is known to work, indices without a running instance take their turns at once, because
-    // the rollout has nothing to protect there.
+    // If no definition is healthy, the replacement of indices without a running instance starts at once,
+    // because these indices have no service to protect.
     if context.healthy().is_none() {
         let idle = |index: &u32| fresh(index) && !see(*index).other_runs;
         let indices: Indices =
@@ -490,7 +493,7 @@ fn next_begun<'a>(
     {
         return None;
     }
-    // An index without a running instance takes its turn even if too few other instances run.
+    // The replacement of an index without a running instance starts even if too few other instances run.
     let starts_first = rollout.policy.order == UpdateOrder::StartFirst;
     let counted = OnceCell::new();
     let running = || *counted.get_or_init(&running);
@@ -521,8 +524,8 @@ fn completed<'a>(
     (!busy && context.indices().all(replaced)).then_some(Event::Completed {})
 }
 
-/// Returns the consequences of the failure of a new instance: the events for its index and, if too many
-/// indices failed, the reason that the rollout cannot continue.
+/// Returns the consequences of the failure of a new instance: the events for its index. If too many indices
+/// failed, the result contains the reason that the rollout cannot continue.
 #[must_use]
 pub fn decide_failure(
     rollout: &Rollout,
@@ -654,8 +657,8 @@ impl Rollout {
         }
     }
 
-    /// Adapts the rollout to another set of indices: drops the indices that are no longer part of it, and
-    /// adds the new ones to the total.
+    /// Adapts the rollout to another set of indices. Drops the removed indices, and adds the new indices to
+    /// the total.
     pub(crate) fn resize(&mut self, before: &Indices, after: &Indices) {
         self.steps.retain(|index, _| after.contains(*index));
         self.stalled.retain(|index, _| after.contains(*index));

@@ -19,10 +19,10 @@ mod version;
 
 pub use version::{BadRange, Range, Version};
 
-/// Explanation of why rules about several instances have no effect on a global process.
+/// Explanation for users: rules about several instances have no effect on a global process.
 pub const ONE_PER_CELL: &str = "a global process has one instance on each cell that fits";
 
-/// Placement rules of a definition, apart from stack and tags. Most definitions have none.
+/// Placement rules of a definition, apart from stack and tags. Most definitions have no such rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Rules {
     /// Rules that a cell has to meet.
@@ -40,15 +40,15 @@ pub struct Rule {
     pub attribute: Option<AttributeName>,
     /// Comparison that the rule makes.
     pub operator: Operator,
-    /// Text that the attribute is compared with; empty if the operator needs none.
+    /// Text that the attribute is compared with. Empty if the operator needs no text.
     pub value: Operand,
 }
 
 /// Comparison of an attribute with a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Operator {
-    /// The attribute is equal to the value. This operator and the next five compare two numbers as numbers,
-    /// and everything else as text.
+    /// The attribute is equal to the value. The operators `=`, `!=`, `<`, `<=`, `>` and `>=` compare two
+    /// numbers as numbers, and everything else as text.
     #[serde(rename = "=")]
     Equal,
     /// The attribute is not equal to the value, or the cell does not have the attribute.
@@ -66,13 +66,13 @@ pub enum Operator {
     /// The attribute is greater than or equal to the value.
     #[serde(rename = ">=")]
     AtLeast,
-    /// The attribute is a version that lies in a range such as `>= 1.2, < 2`.
+    /// The attribute is a version within a range such as `>= 1.2, < 2`.
     #[serde(rename = "version")]
     Version,
-    /// The regular expression matches some part of the attribute.
+    /// The regular expression matches a part of the attribute.
     #[serde(rename = "regexp")]
     Regexp,
-    /// The attribute is a comma-separated list that has every member of the given list.
+    /// The attribute is a comma-separated list that contains every member of the given list.
     #[serde(rename = "set_contains")]
     SetContains,
     /// The cell has the attribute, with any value.
@@ -85,7 +85,7 @@ pub enum Operator {
     #[serde(rename = "distinct_cell")]
     DistinctCell,
     /// Each group of cells with the same value of the attribute has at most this number of instances of the
-    /// process. Cells without the attribute have none.
+    /// process. Cells without the attribute have no instances.
     #[serde(rename = "distinct_attribute")]
     DistinctAttribute,
 }
@@ -128,15 +128,15 @@ impl Operator {
         }
     }
 
-    /// Returns `true` if the operator limits the instances per cell or attribute value. Such a rule cannot be
-    /// checked with the attributes of one cell alone.
+    /// Returns `true` if the operator limits the instances per cell or attribute value. The attributes of one
+    /// cell are not sufficient to check such a rule.
     #[must_use]
     pub const fn is_distinct(self) -> bool {
         matches!(self, Self::DistinctCell | Self::DistinctAttribute)
     }
 }
 
-/// Text that an attribute is compared with. A regular expression is compiled on first use.
+/// Text that an attribute is compared with. If the text is a regular expression, the first use compiles it.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Operand {
@@ -151,7 +151,7 @@ impl Operand {
         &self.text
     }
 
-    /// Returns the text as a regular expression. `None` if the text does not compile; a rule with such a text
+    /// Returns the text as a regular expression. `None` if the text does not compile. A rule with such a text
     /// matches nothing.
     fn pattern(&self) -> Option<&Regex> {
         self.pattern.get_or_init(|| compile_pattern(&self.text).ok()).as_ref()
@@ -214,7 +214,7 @@ impl JsonSchema for Operand {
     }
 }
 
-/// Rule that a cell should meet, or should not meet if the weight is negative.
+/// Rule that a cell should meet. If the weight is negative, the cell should not meet the rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Affinity {
     /// Rule that is checked.
@@ -230,20 +230,20 @@ pub struct Spread {
     pub attribute: AttributeName,
     /// Weight relative to other spreads, 1 to 100.
     pub weight: u8,
-    /// Desired percentage of the instances for each value. Values that are not listed share the remaining
+    /// Desired percentage of the instances for each value. Values without a percentage share the remaining
     /// instances evenly.
     pub targets: BTreeMap<String, u8>,
 }
 
 impl Rules {
-    /// Returns `true` if there is neither a constraint nor an affinity nor a spread.
+    /// Returns `true` if there are no constraints, no affinities and no spreads.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.constraints.is_empty() && self.affinities.is_empty() && self.spread.is_empty()
     }
 
-    /// Returns the first constraint that the cell does not meet, with its position. Limits on instances are
-    /// not checked, because they depend on more than the cell.
+    /// Returns the first constraint that the cell does not meet, with its position in the list of
+    /// constraints. Limits on instances are not checked, because they depend on other cells, too.
     #[must_use]
     pub fn first_unmet(&self, offer: &Offer<'_>) -> Option<(usize, &Rule)> {
         self.constraints.iter().enumerate().find(|(_, rule)| !rule.holds(offer))
@@ -260,8 +260,8 @@ impl Rules {
         self.constraints.iter().enumerate().filter_map(|(at, rule)| Some((at, rule.distinct()?)))
     }
 
-    /// Returns the rules about several instances as invalid fields. Used for a process that has a single
-    /// instance per cell.
+    /// Returns the rules about several instances as invalid fields. A process with a single instance per cell
+    /// must not have such rules.
     pub fn multi_instance_rules(&self) -> impl Iterator<Item = BadField> {
         let distinct = self.constraints.iter().enumerate().filter(|(_, rule)| rule.operator.is_distinct());
         let distinct = distinct.map(|(at, rule)| BadField {
@@ -290,8 +290,8 @@ pub enum Distinct<'a> {
 }
 
 impl Rule {
-    /// Returns `true` if the cell meets the rule. Limits on instances are not checked, because they depend on
-    /// more than the cell. Such a rule is met by every cell that may run an instance at all.
+    /// Returns `true` if the cell meets the rule. Limits on instances depend on other cells, too, so this
+    /// function does not check them: every cell meets such a rule.
     #[must_use]
     pub fn holds(&self, offer: &Offer<'_>) -> bool {
         let is = self.attribute.as_ref().and_then(|name| offer.attribute(name.as_str()));
@@ -315,7 +315,7 @@ impl Rule {
         }
     }
 
-    /// Returns the limit on instances that the rule sets, or `None` if it sets none.
+    /// Returns the limit on instances that the rule sets. `None` if the rule sets no limit.
     #[must_use]
     pub fn distinct(&self) -> Option<Distinct<'_>> {
         let most = || self.value.text.parse().unwrap_or(1).max(1);
@@ -338,7 +338,7 @@ impl Rule {
         }
     }
 
-    /// Returns `true` if cells of the same class may differ in whether they meet the rule.
+    /// Returns `true` if, of two cells of the same class, one may meet the rule while the other does not.
     #[must_use]
     pub fn escapes(&self) -> bool {
         self.operator.is_distinct() || self.attribute.as_ref().is_some_and(AttributeName::is_unique)
@@ -369,8 +369,8 @@ fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Parses a number of digits, signs and a point. Other text that Rust accepts, such as `inf` and `1e3`, does
-/// not count as a number.
+/// Parses a number that consists of digits, signs and a point. Other numbers that Rust can parse, such as
+/// `inf` and `1e3`, do not count as numbers.
 fn number(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'+'));
     text.parse().ok().filter(|_| plain)

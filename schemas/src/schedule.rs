@@ -1,19 +1,19 @@
 //! Schedules: the due times of a periodic task (docs/internals/model/periodic-tasks.md, "Periodic tasks").
 //!
-//! Evaluation is pure: the time is an input, and the rules of all time zones are part of the program, so
-//! every machine gets the same result. Events record due times as timestamps. Replaying a log therefore never
-//! evaluates a schedule, and a program with newer rules does not change past decisions.
+//! Evaluation is pure: the time is an input, and the rules of all time zones are part of the program.
+//! Therefore every machine gets the same result. Events record due times as timestamps, so a replay of the
+//! log never evaluates a schedule. A program with newer rules does not change past decisions.
 //!
 //! An expression names local times of its zone. Each local time is one point in time:
 //!
 //! | local time | due |
 //! |---|---|
-//! | occurs once | then |
+//! | occurs once | at this time |
 //! | is repeated, because the clocks go back | at the first occurrence |
 //! | is skipped, because the clocks go forward | at the moment of the change |
 //!
-//! A repeated local time therefore launches nothing twice, and a skipped local time loses no launch. Local
-//! times that become the same point in time are due once.
+//! Therefore a repeated local time launches nothing twice, and a skipped local time loses no launch. If
+//! several local times become the same point in time, this point is due once.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::fields::nearest;
 use crate::limits::{self, MISSED_LAUNCHES};
 use crate::{Timestamp, cron};
 
-/// Intervals before the present at which the search for the latest due time starts, tried in this order.
+/// Distances into the past at which the search for the latest due time starts, tried in this order.
 const SEARCH_DISTANCES: [Duration; 4] = [
     Duration::from_secs(3_600),
     Duration::from_secs(26 * 3_600),
@@ -70,7 +70,7 @@ pub struct DueTimes {
 pub struct EarlierDueTimes {
     /// Number of due times, at most [`MISSED_LAUNCHES`].
     pub count: u32,
-    /// Last of these due times.
+    /// Latest of these due times.
     pub until: Timestamp,
 }
 
@@ -102,7 +102,7 @@ impl Schedule {
         Ok(Self { cron: cron.to_owned(), time_zone: time_zone.to_owned() })
     }
 
-    /// Creates a schedule from the log. It was validated before it was recorded.
+    /// Creates a schedule from the log. The schedule was validated before it was recorded.
     #[must_use]
     pub(crate) const fn from_log(cron: String, time_zone: String) -> Self {
         Self { cron, time_zone }
@@ -120,7 +120,7 @@ impl Schedule {
         &self.time_zone
     }
 
-    /// Returns the first due time after `after`, or `None` if none follows before the year 5000.
+    /// Returns the first due time after `after`. `None` if there is none before the year 5000.
     #[must_use]
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         ParsedSchedule::from_schedule(self)?.next_after(after)
@@ -159,8 +159,8 @@ impl ParsedSchedule {
         let mut wall = self.zone.to_datetime(moment);
         loop {
             wall = self.cron.find_next_occurrence(&wall, false).ok()?;
-            // In the second pass of a repeated local time, the due time was already reached in the first
-            // pass.
+            // In the second pass of a repeated local time, the due time is in the past: it was reached in the
+            // first pass.
             let due = self.to_timestamp(wall)?;
             if due > after {
                 return Some(due);
@@ -184,7 +184,7 @@ impl ParsedSchedule {
         let moment = match at.offset() {
             AmbiguousOffset::Unambiguous { .. } => at.unambiguous().ok()?,
             AmbiguousOffset::Fold { before, .. } => before.to_timestamp(wall).ok()?,
-            // The offset from before the change turns a skipped local time into a point in time after the
+            // The offset from before the change maps a skipped local time to a point in time after the
             // change. The last transition before that point is the change.
             AmbiguousOffset::Gap { before, .. } => {
                 let would_be = before.to_timestamp(wall).ok()?;

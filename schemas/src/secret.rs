@@ -27,8 +27,8 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Returns the owner of a task's secrets: the object that launched the task, or the task itself if none
-    /// did.
+    /// Returns the owner of a task's secrets: the object that launched the task, or the task itself if no
+    /// object launched it.
     #[must_use]
     pub fn of_task(guid: &TaskGuid) -> Self {
         let launched = || guid.launching_periodic().map(Self::Periodic);
@@ -115,8 +115,8 @@ impl Binding {
     }
 }
 
-/// Function that the program with the keys provides. It seals an open value. For a sealed value, it checks
-/// that the value is sealed for this binding. Returns a description of the problem if this fails.
+/// Sealing function of the program that holds the keys. It seals an open value, and checks that a sealed
+/// value is sealed for this binding. If this fails, it returns a description of the problem.
 pub type Sealer<'a> = &'a dyn Fn(&Binding, &Secret) -> Result<Secret, String>;
 
 /// Secret of a desired object: its field, its use, and the value, which may be sealed already.
@@ -166,7 +166,7 @@ fn collect_run_variables<'a>(action: &'a Action, found: &mut Vec<&'a Variable>) 
     action.children().iter().for_each(|child| collect_run_variables(child, found));
 }
 
-/// Returns the same variables in the same order for modification.
+/// Returns the variables of [`variables`] in the same order, for modification.
 pub fn variables_mut(recipe: &mut Recipe) -> Vec<&mut Variable> {
     let mut found: Vec<&mut Variable> = recipe.environment_variables.iter_mut().collect();
     for action in recipe.setup.iter_mut().chain([&mut recipe.action]).chain(&mut recipe.monitor) {

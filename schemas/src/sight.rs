@@ -1,7 +1,7 @@
-//! Read scopes: the domains whose environments a caller may read. Environments here include the values of
-//! environment variables, and the URLs of callbacks and downloads. They are visible only to callers whose
-//! scope includes their domain. Every caller may read the rest of the desired state
-//! (docs/reference/permissions.md, "Read scope").
+//! Read scopes. A read scope is the set of domains whose environments a caller may read. Environments here
+//! include the values of environment variables, and the URLs of callbacks and downloads. An environment is
+//! visible only to callers whose read scope includes its domain. Every caller may read the rest of the
+//! desired state (docs/reference/permissions.md, "Read scope").
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::names::Domain;
 use crate::secret::{ActionValue, visit_values};
 use crate::{desired, parameterised, periodic, task};
 
-/// Key name that stands for a value which exists but is not shown.
+/// Key name for a value that exists but is not shown.
 pub const HIDDEN_KEY: &str = "hidden";
 
 /// Read scope: the domains whose environments a caller may read.
@@ -40,21 +40,21 @@ impl ReadScope {
         }
     }
 
-    /// Hides the values in a process's definition unless the scope includes its domain.
+    /// Hides the values in a process's definition unless the read scope includes `domain`.
     pub fn redact_definition(&self, domain: &Domain, definition: &mut Definition) {
         if !self.includes(domain) {
             hide_definition(definition);
         }
     }
 
-    /// Hides the values in a task's definition unless the scope includes its domain.
+    /// Hides the values in a task's definition unless the read scope includes `domain`.
     pub fn redact_task(&self, domain: &Domain, definition: &mut TaskDefinition) {
         if !self.includes(domain) {
             hide_task(definition);
         }
     }
 
-    /// Hides the values of an entry that are outside of the scope.
+    /// Hides the values of an entry that belong to domains outside of the read scope.
     pub fn redact_entry(&self, entry: &mut Entry) {
         for decision in &mut entry.decisions {
             if let Some(domain) = domain_of(&decision.aggregate)
@@ -65,8 +65,8 @@ impl ReadScope {
         }
     }
 
-    /// Hides the values of a shared entry that are outside of the scope. The entry is copied only if it
-    /// contains such values.
+    /// Hides the values of a shared entry that belong to domains outside of the read scope. Copies the entry
+    /// only if it contains such values.
     #[must_use]
     pub fn redact_shared_entry(&self, entry: Arc<Entry>) -> Arc<Entry> {
         let hides = entry.decisions.iter().any(|decision| {
@@ -110,7 +110,7 @@ fn hide_action(action: &mut Action) {
     });
 }
 
-/// Hides the URLs of dependencies, which are downloaded before anything runs.
+/// Hides the URLs of dependencies. Dependencies are downloaded before any program runs.
 fn hide_dependencies(sandbox: Option<&mut Arc<Sandbox>>) {
     let Some(sandbox) = sandbox.filter(|sandbox| !sandbox.cached_dependencies.is_empty()) else { return };
     Arc::make_mut(sandbox).cached_dependencies.iter_mut().for_each(|download| hide(&mut download.from));

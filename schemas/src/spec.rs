@@ -1,5 +1,5 @@
-//! Specs: conversion between JSON from clients (or from a file turned into JSON) and the crate's types. A
-//! refusal names every bad field at once, with its path.
+//! Specs: conversion between JSON and the crate's types. The JSON comes from clients, or from a file
+//! converted to JSON. A refusal lists every bad field with its path.
 //!
 //! | function | input |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | [`client_command`] | a client's message: envelope and body |
 //! | [`to_seal`] | a client's request to seal secrets |
 //!
-//! Field names are those of Diego's API. A field that Diego supports and Muster does not is refused by name,
-//! so that no client relies on it. Values that have no effect are accepted.
+//! Field names are those of Diego's API. A field that Diego supports and Muster does not support is refused
+//! by name, so that no client relies on it. Values without an effect are accepted.
 
 mod actions;
 mod commands;
@@ -72,10 +72,10 @@ pub enum Item {
     Task(Box<DesiredTask>),
     Periodic(Box<DesiredPeriodic>),
     Parameterised(Box<DesiredParameterised>),
-    /// A domain to be marked as fresh.
+    /// A domain that the file marks as fresh.
     Domain {
         domain: Domain,
-        /// Duration in milliseconds. `None` if the domain stays fresh forever.
+        /// Duration of the freshness in milliseconds. `None` if the domain stays fresh forever.
         ttl_ms: Option<u64>,
     },
 }
@@ -180,7 +180,7 @@ pub fn to_full_json(lrp: &DesiredLrp) -> Value {
     value
 }
 
-/// Converts a definition to JSON in the form that an update contains.
+/// Converts a definition to the JSON form of an update.
 fn definition_to_json(definition: &Definition) -> Value {
     let (dependencies, download_user) = dependencies_of(definition.sandbox.as_deref());
     compact(json!({
@@ -279,7 +279,7 @@ pub fn routes_to_json(routes: &Routes) -> Value {
     Value::Object(routes.iter().map(entry).collect())
 }
 
-/// Removes empty fields. They are empty again when the JSON is parsed.
+/// Removes empty fields. A parser restores them as empty.
 fn compact(mut value: Value) -> Value {
     if let Value::Object(object) = &mut value {
         object.retain(|_, part| match part {
@@ -359,12 +359,12 @@ fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
     Some(items)
 }
 
-/// Returns the items of a list, or a single item that is not in a list.
+/// Returns the items of a list. A single item outside a list is returned as a list of one.
 fn one_or_more(field: Field<'_>) -> Option<Vec<Field<'_>>> {
     if field.value.is_object() { Some(vec![field]) } else { field.list(limits::INSTANCES as usize) }
 }
 
-/// Reports items that a file names twice, because only one of the two could apply.
+/// Reports items that a file names twice, because only one of the two definitions could apply.
 fn report_duplicates(items: &[Item], problems: &Problems) {
     let mut seen = BTreeSet::new();
     for item in items {
@@ -386,7 +386,7 @@ fn take_domain(field: Field<'_>) -> Option<Item> {
     Some(Item::Domain { domain, ttl_ms })
 }
 
-/// Parses a domain and the duration in milliseconds for which it is fresh.
+/// Parses a domain and the duration of its freshness in milliseconds.
 fn take_freshness(field: Field<'_>) -> Option<(Domain, Option<u64>)> {
     let mut fields = field.object()?;
     let domain = fields.required("domain", Field::name);
@@ -565,8 +565,8 @@ fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {
 
 /// Parses `environment_variables`, or its short form `env`.
 fn take_environment(fields: &mut Fields<'_>) -> Option<Vec<Variable>> {
-    // Both fields are taken before either is checked. Otherwise an error in one would make the other an
-    // unknown field.
+    // Both fields are taken before either field is checked. Otherwise an error in one field would report the
+    // other field as unknown.
     let long = fields.optional("environment_variables", actions::take_variables);
     let short = fields.optional("env", actions::take_variables);
     let (long, short) = (long?, short?);
@@ -582,8 +582,8 @@ fn take_grace(fields: &mut Fields<'_>) -> Option<u64> {
 
 const MODES: [(&str, Mode); 2] = [("replicated", Mode::Replicated), ("global", Mode::Global)];
 
-/// Parses the number of desired instances. For a global process it is 0, because the cells determine the
-/// number.
+/// Parses the number of desired instances. The number is 0 for a global process, which runs one instance on
+/// each cell.
 fn take_instances_of(mode: Option<Mode>, fields: &mut Fields<'_>) -> Option<u32> {
     let given = fields.optional("instances", take_instances)?;
     match (mode, given) {
@@ -630,12 +630,12 @@ fn take_routes(field: Field<'_>) -> Option<Routes> {
     Some(routes)
 }
 
-/// Folders that may hold a result file with an absolute path. Only containers with their own file system can
-/// have one.
+/// Folders in which a result file may have an absolute path. Absolute paths require a container with its own
+/// file system.
 const RESULT_FOLDERS: [&str; 3] = ["/tmp/", "/var/tmp/", "/home/vcap/"];
 
-/// Parses the path of a result file. The container must be able to write it, so that no other file of the
-/// cell can be read as a result.
+/// Parses the path of a result file. The container must be able to write the file, so that no other file of
+/// the cell can be read as a result.
 fn take_result_file(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
     let file = field.text(limits::PATH_BYTES)?;
@@ -650,8 +650,8 @@ fn take_result_file(field: Field<'_>) -> Option<String> {
     Some(file)
 }
 
-/// Parses a URL. A URL that contains a password or a token is treated as a secret, even if the client did not
-/// mark it as one.
+/// Parses a URL. A URL that contains a password or a token is treated as a secret, even without the client's
+/// secret marker.
 fn take_url(field: Field<'_>) -> Option<Secret> {
     actions::take_value(field, take_url_text).map(|url| match url {
         Secret::Plain(url) if secret::contains_secret(&url) => Secret::Open(url),
@@ -705,7 +705,7 @@ fn take_update(fields: &mut Fields<'_>) -> Option<DesiredLrpUpdate> {
     })
 }
 
-/// Parses the definition of an update and its id. The id defaults to one that is derived from the content.
+/// Parses the definition of an update and its id. The default id is derived from the content.
 fn take_new_definition(fields: &mut Fields<'_>) -> Option<Option<(DefinitionId, Arc<Definition>)>> {
     let definition_id = fields.optional("definition_id", Field::name::<DefinitionId>);
     let definition = fields.optional("definition", |field| {
@@ -729,17 +729,17 @@ fn take_new_definition(fields: &mut Fields<'_>) -> Option<Option<(DefinitionId, 
     }
 }
 
-/// Derives a definition id from the content: equal content has the same id. `None` if the definition cannot
-/// be encoded.
+/// Derives a definition id from the content. Equal definitions have equal ids. `None` if the definition
+/// cannot be encoded.
 #[must_use]
 pub fn content_id(definition: &Definition) -> Option<DefinitionId> {
     let text = serde_json::to_vec(definition).ok()?;
     DefinitionId::new(&format!("{:016x}", crate::checksum::crc64(&[&text]))).ok()
 }
 
-/// Returns the id for the definition of a process that replaces another definition. This is the id that the
-/// client set. A definition that is named after its process counts as unnamed and gets an id derived from its
-/// content.
+/// Returns the definition id for a process whose definition replaces an earlier one. A definition that is
+/// named after its process counts as unnamed, and gets an id derived from its content. Any other definition
+/// keeps the id that the client set.
 #[must_use]
 pub fn own_definition_id(lrp: &DesiredLrp) -> DefinitionId {
     let unnamed = lrp.definition_id.as_str() == lrp.process_guid.as_str();
@@ -763,8 +763,8 @@ fn field_bytes((name, value): (&String, &Value)) -> usize {
     name.len() + value.to_string().len()
 }
 
-/// Checks the size of the event that records the item. The event stores routes as text, in which JSON escapes
-/// each quote, so the event can be larger than the spec.
+/// Checks the size of the event that records the item. The event can be larger than the spec, because it
+/// stores routes as text in which JSON escapes each quote.
 fn check_event(desired: &impl Serialize, path: &str, problems: &Problems) {
     let bytes = serde_json::to_vec(desired).map_or(usize::MAX, |text| text.len());
     let most = limits::DECISION_BYTES - limits::DECISION_HEAD_BYTES;

@@ -1,5 +1,5 @@
-//! Subjects of the journal. Only this module formats and parses subjects. It also determines the shards of
-//! processes and tasks.
+//! Subjects of the journal, and the shards of processes and tasks. Only this module formats and parses
+//! subjects.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 
-/// Position of an entry in the journal: its sequence number in the stream, from 1. 0 is the position before
-/// the first entry.
+/// Position of an entry in the journal: the sequence number of the entry in the stream, starting at 1.
+/// Position 0 is before the first entry.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -22,7 +22,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// Number of shards of a new cluster. With more shards, the journal has more entries, and they are smaller:
+/// Number of shards of a new cluster. With more shards, the journal has more and smaller entries:
 /// docs/internals/performance.md, "Number of shards".
 pub const DEFAULT_SHARDS: u16 = 4;
 
@@ -35,7 +35,7 @@ pub const EVENT_ROOT: &str = "muster.event.";
 /// Name of the stream that holds the journal.
 pub const STREAM: &str = "MUSTER";
 
-/// Subject of the journal. Compare-and-set and group commit work on one subject at a time.
+/// Subject of the journal. Each compare-and-set and each group commit concerns one subject.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// `muster.event.cluster`
@@ -63,21 +63,21 @@ impl Subject {
         Self::Task(shard(guid.stem(), shards))
     }
 
-    /// Returns the subject of a periodic task in a cluster with `shards` shards. The tasks that the periodic
-    /// task launches have the same subject.
+    /// Returns the subject of a periodic task in a cluster with `shards` shards. The tasks that it launches
+    /// have the same subject.
     #[must_use]
     pub fn of_periodic(guid: &PeriodicGuid, shards: u16) -> Self {
         Self::Task(shard(guid.as_str(), shards))
     }
 
-    /// Returns the subject of a parameterised task in a cluster with `shards` shards. The tasks that are
-    /// dispatched from the parameterised task have the same subject.
+    /// Returns the subject of a parameterised task in a cluster with `shards` shards. The tasks of its
+    /// dispatches have the same subject.
     #[must_use]
     pub fn of_parameterised(guid: &ParameterisedGuid, shards: u16) -> Self {
         Self::Task(shard(guid.as_str(), shards))
     }
 
-    /// Returns `true` if the subject belongs to a shard, so that several processes or tasks share it.
+    /// Returns `true` if the subject belongs to a shard. Several processes or tasks share such a subject.
     #[must_use]
     pub const fn is_shard(&self) -> bool {
         match self {
@@ -121,8 +121,8 @@ pub fn shard_subjects(shards: u16) -> impl Iterator<Item = Subject> {
     (0..shards).flat_map(|shard| [Subject::Lrp(shard), Subject::Task(shard)])
 }
 
-/// Parses a number exactly as `Display` formats it, without a sign or leading zeros. Each subject thus has
-/// one spelling.
+/// Parses a number exactly as `Display` formats it, without a sign or leading zeros. So each subject has one
+/// spelling.
 fn canonical_number(text: &str) -> Option<u16> {
     text.parse::<u16>().ok().filter(|number| number.to_string() == text)
 }
@@ -134,9 +134,9 @@ pub fn fnv_1a(text: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Returns the shard of a guid: its 64-bit FNV-1a hash modulo the shard count of the cluster
-/// (docs/internals/journal.md, "Aggregates and subjects"). For a task that another object launched, this is the
-/// hash of its [stem](TaskGuid::stem).
+/// Returns the shard of a guid: the 64-bit FNV-1a hash of the guid modulo the shard count of the cluster
+/// (docs/internals/journal.md, "Aggregates and subjects"). For a task that another object launched, callers
+/// pass its [stem](TaskGuid::stem).
 #[must_use]
 pub fn shard(guid: &str, shards: u16) -> u16 {
     u16::try_from(fnv_1a(guid) % u64::from(shards.max(1))).unwrap_or(0)

@@ -49,8 +49,8 @@ pub const NO_CONTAINER: &str = "task container does not exist";
 /// Failure reason of a task that no cell started in time.
 pub const NOT_STARTED: &str = "not started within time limit";
 
-/// Returns `true` if a task with this failure reason was asked to stop, so that its container has to be
-/// removed.
+/// Returns `true` if this failure reason means that the task was asked to stop. The container of such a task
+/// has to be removed.
 #[must_use]
 pub fn was_stopped(reason: &str) -> bool {
     reason == CANCELLED || preemption::is_preempted(reason)
@@ -76,7 +76,7 @@ pub struct Task {
     pub evaluations: Evaluations,
     /// Most recent requests with their answers.
     pub requests: Requests,
-    /// Decision that last created work for the task: to place it, to stop it, or to resolve it.
+    /// Decision that last required an action for the task: to place it, to stop it, or to resolve it.
     pub cause: Cause,
 }
 
@@ -205,7 +205,7 @@ pub enum Command {
     /// Resolves the task at the request of a client. One decision changes it from COMPLETED to RESOLVING and
     /// deletes it.
     Resolve,
-    /// Stops the task so that more urgent work gets its room. Sent by the auctioneer.
+    /// Stops the task to free its resources for more urgent work. Sent by the auctioneer.
     Evict(Box<Eviction>),
     /// Reports the container of the task. Sent by a rep.
     Report(Report),
@@ -230,7 +230,7 @@ pub enum Command {
 /// Report of an auctioneer about a task that could not be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unplaced {
-    /// Evaluation that the auctioneer judged.
+    /// Evaluation whose work the auctioneer could not place.
     pub evaluation: EvaluationId,
     /// Placement error, as shown to users.
     pub error: String,
@@ -277,7 +277,7 @@ pub enum Event {
         /// Isolation layers of the container.
         isolation: Isolation,
     },
-    /// The task could not be placed and waits for room.
+    /// The task could not be placed and waits for room (free resources on a cell).
     PlacementFailed {
         /// Placement error, as shown to users.
         error: String,
@@ -482,7 +482,7 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
             | Command::Launch(_)
             | Command::Cancel
             | Command::Resolve
-            // The caller replaces this origin by the cause of the work that gets the room.
+            // The caller replaces this origin by the cause of the work that gets the freed resources.
             | Command::Evict(_)
             | Command::Retry(_),
             _,
@@ -536,8 +536,8 @@ fn cancel(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
     }
 }
 
-/// Ends a task so that more urgent work gets its room. The task is not started again, because a task runs at
-/// most once.
+/// Ends a task to free its resources for more urgent work. The task is not started again, because a task runs
+/// at most once.
 fn evict(task: &Task, eviction: &Eviction) -> Result<Vec<Event>, Refusal> {
     let by = preemption::preemptible_task(task).filter(|by| **by == eviction.by);
     let Some(by) = by else { return Err(preemption::stale_eviction(preemption::task_label(&task.guid))) };

@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Point in time, in nanoseconds since 1970-01-01 UTC.
 ///
-/// In JSON it is RFC 3339 text in UTC with nanoseconds, because most JSON parsers lose the last digits of a
-/// number of this size.
+/// The JSON form is RFC 3339 text in UTC with nanoseconds, because most JSON parsers lose the last digits of
+/// such a large number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
@@ -195,13 +195,14 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
-/// Monotonic time, derived from a clock that may be set back. After the clock is set back, the monotonic time
+/// Monotonic time, derived from a clock that may be set back. When the clock is set back, the monotonic time
 /// continues from its last value at the rate of the clock. Delays are measured with the monotonic time. Times
-/// in records are those of the clock.
+/// in records are times of the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MonotonicClock {
     last: Timestamp,
-    /// Nanoseconds by which the monotonic time is ahead of the clock, negative if it is behind.
+    /// Nanoseconds by which the monotonic time is ahead of the clock. Negative if the monotonic time is
+    /// behind.
     ahead: i64,
 }
 
@@ -249,8 +250,8 @@ const fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// Returns the day of a date, counted from 1970-01-01: the inverse of `civil`. For an invalid date, the
-/// result is the day of another date.
+/// Returns the day of a date, counted from 1970-01-01. This is the inverse of `civil_from_days`. For an
+/// invalid date, the result is the day of another date.
 fn days_from_civil((year, month, day): (u64, u64, u64)) -> Option<u64> {
     let (year, march_month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
     let (era, year_of_era) = (year / 400, year % 400);

@@ -1,5 +1,5 @@
-//! Tests with specs as Cloud Foundry creates them: supported fields work unchanged, and refusals name the
-//! reason (docs/guides/cloud-foundry-specs.md, "Use specs of Cloud Foundry").
+//! Tests with specs in the form that Cloud Foundry creates. Supported fields work unchanged, and refusals
+//! name the reason (docs/guides/cloud-foundry-specs.md, "Use specs of Cloud Foundry").
 
 use schemas::action::{Action, Secret};
 use schemas::definition::{Network, Sandbox};
@@ -7,8 +7,8 @@ use schemas::isolation::IsolationLayer;
 use schemas::spec::{lrp, task, task_to_json, to_json};
 use serde_json::{Value, json};
 
-/// Returns the spec of an application with a buildpack. The droplet is fetched into the home folder of vcap,
-/// a launcher starts it, and a sidecar provides SSH access.
+/// Returns the spec of an application with a buildpack. The droplet is downloaded into the home folder of
+/// vcap, a launcher starts the application, and a sidecar provides SSH access.
 fn application() -> Value {
     let launcher = json!({"run": {
         "path": "/tmp/lifecycle/launcher",
@@ -74,8 +74,8 @@ fn application() -> Value {
     })
 }
 
-/// Returns the spec of a staging task: it fetches the source and the caches, runs a builder, and uploads the
-/// results.
+/// Returns the spec of a staging task. The task downloads the source and the caches, runs a builder, and
+/// uploads the results.
 fn staging() -> Value {
     let file_server = "http://file-server.service.cf.internal:8080/v1";
     let fetch = |name: &str, to: &str| {

@@ -235,7 +235,7 @@ fn outcomes() -> Outcomes {
 /// Checks the codec of a message in both forms and returns its postcard encoding.
 ///
 /// - The message round-trips.
-/// - A truncated message and one with trailing bytes are refused.
+/// - A truncated message and a message with trailing bytes are refused.
 /// - A message with a flipped bit is refused or decodes to another message, and never causes a panic.
 fn round_trips<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) -> Vec<u8> {
     for form in [Form::Json, Form::Postcard] {
@@ -372,7 +372,7 @@ fn varint(mut number: u64) -> Vec<u8> {
 
 #[test]
 fn action_tree_beyond_limits_is_refused_before_allocation() {
-    // A chain of nodes: `Try` is the third kind, and contains only its child.
+    // A chain of nodes. The byte 2 encodes `Try`, the third kind, which contains only its child.
     let tries = |count: usize| [varint(count as u64), vec![2; count]].concat();
     let refused = |body: Vec<u8>| {
         let refusal = decode::<Action>(&postcard_message(&body)).unwrap_err();
@@ -384,7 +384,7 @@ fn action_tree_beyond_limits_is_refused_before_allocation() {
     refused(tries(900_000));
     refused(varint(u64::MAX));
     refused(varint(u64::from(u32::MAX)));
-    // `Parallel` is the fourth kind. These announce more children than allowed.
+    // The byte 3 encodes `Parallel`, the fourth kind. These groups announce more children than allowed.
     refused([varint(1), vec![3], varint(u64::from(u32::MAX))].concat());
     refused([varint(2), vec![3], varint(u64::from(u32::MAX)), vec![2]].concat());
     // Nodes without a parent.
@@ -531,7 +531,7 @@ fn decode_error_distinguishes_newer_format_unknown_event_and_garbage() {
     let newer = Entry { format: cluster::FORMAT + 1, ..entry };
     let future = Err(DecodeError::NewerFormat { format: cluster::FORMAT + 1 });
     assert_eq!(Entry::decode(&newer.encode()), future);
-    // Only the checksum and the format number of a newer format have to be readable.
+    // Of an entry in a newer format, only the checksum and the format number have to be readable.
     assert_eq!(Entry::decode(&with_checksum(r#"{"format": 2, "decisions": {"what": "ever"}}"#)), future);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/cluster.founded.v1.json");
     let golden = std::fs::read_to_string(path).unwrap();
@@ -566,8 +566,8 @@ fn decode_error_distinguishes_newer_format_unknown_event_and_garbage() {
     }
 }
 
-/// Flips each bit of each golden entry. The result is always damaged or malformed, and never another entry or
-/// one of a newer format.
+/// Flips each bit of each golden entry. The result is always damaged or malformed, never a valid entry of
+/// this format or of a newer format.
 #[test]
 fn entry_with_flipped_bit_is_damaged() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");

@@ -39,8 +39,8 @@ pub(crate) fn instance(number: u128, cell: &str) -> Instance {
     Instance { instance_guid: InstanceGuid(id(number)), cell_id: cell_id(cell) }
 }
 
-/// Returns an auctioneer's report of instances that it could not place. It names the evaluation of the first
-/// instance.
+/// Returns an auctioneer's report of instances that it could not place. The report names the evaluation of
+/// the first instance.
 pub(crate) fn outcome(process: Option<&Process>, unplaced: Vec<Unplaced>) -> Outcome {
     let of_first = unplaced
         .first()

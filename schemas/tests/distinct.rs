@@ -1,5 +1,5 @@
 //! Tests of the constraints `distinct_cell` and `distinct_attribute`: a claim beyond the limit is refused,
-//! whatever placed it.
+//! regardless of the origin of the placement.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// Creates a process with four instances, and four cells: two in rack r1, one in r2, and one without a
-    /// rack.
+    /// Creates a process with four instances, and four cells: two cells in rack r1, one in rack r2, and one
+    /// without a rack.
     fn new(rule: Rule) -> Self {
         let stamp = stamp(1);
         let appear = |(id, attributes): (&str, &[(&str, &str)])| {

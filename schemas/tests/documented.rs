@@ -1,5 +1,5 @@
-//! Tests that `docs/reference` covers every command, query, field, code and limit. Its tables, and the JSON
-//! Schemas of commands and queries, are generated from the types.
+//! Tests that `docs/reference` covers every command, query, field, code and limit. The tables of
+//! `docs/reference`, and the JSON Schemas of commands and queries, are generated from the types.
 //!
 //! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas documented` generates the tables and the schemas again.
 
@@ -38,7 +38,7 @@ use crate::shapes::{
 /// Types of queries, described in `queries.md`.
 const QUERY_TYPES: [&str; 6] = ["Filter", "Show", "ReadEvents", "ReadLogs", "ReadFiles", "ExecIo"];
 
-/// Types of answers, described in `rows.md`. `types.md` describes the types that they consist of.
+/// Types of answers, described in `rows.md`. The types of their fields are described in `types.md`.
 const ROW_TYPES: [&str; 18] = [
     "LrpRow",
     "InstanceRow",
@@ -81,7 +81,7 @@ impl Schemas {
     fn definitions(mut self) -> Map<String, Value> {
         let environment = self.schema_for::<Option<Environment>>();
         let mut definitions = self.generator.take_definitions(true);
-        // The variables of a program are a list or an object, like in a spec.
+        // The environment variables of a program are a list or an object, as in a spec.
         if let Some(env) = definitions.get_mut("Run").and_then(|run| run.pointer_mut("/properties/env")) {
             let meaning = env["description"].clone();
             *env = environment;
@@ -207,7 +207,7 @@ fn query_schemas(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
                 (schemas.schema_for::<ListSchemas>(), list_of(&schemas.schema_for::<SchemaRow>()))
             }
             QueryVerb::SchemaShow => (schemas.schema_for::<ShowSchema>(), json!({"type": "object"})),
-            // Used between reps and BBSs only.
+            // Only reps and BBSs use this query.
             QueryVerb::CellRecords => continue,
         };
         all.push((name(verb.noun_and_verb()), asked, answered));
@@ -518,7 +518,7 @@ fn parts<'a>(
     while let Some(next) = open.pop() {
         let mut inside = vec![];
         references(&defs[next], &mut inside);
-        // Entries are documented on a page of their own.
+        // Entries have a separate page.
         for name in inside.into_iter().filter(|name| *name != "Entry") {
             if found.insert(name) {
                 open.push(name);

@@ -215,7 +215,8 @@ impl Scenario {
         self.report(index, u128::from(index) + 1, actual::Command::Crash { reason, exit_status: Some(1) });
     }
 
-    /// Crashes the instance until its restart is delayed. After each earlier crash it is placed again.
+    /// Crashes the instance until its restart is delayed. After each earlier crash the instance is placed
+    /// again.
     fn crash_until_delayed(&mut self, index: u32) {
         for _ in 0..=crash::IMMEDIATE_RESTARTS {
             self.run(index);

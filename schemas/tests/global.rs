@@ -1,6 +1,6 @@
-//! Tests of global processes: one instance on each suitable cell, at the index that is the cell's ordinal
-//! (SwarmKit orchestrators, "Global orchestrator"). In the tests cells appear, are lost, evacuated and
-//! cordoned, definitions change, and instances crash.
+//! Tests of global processes. A global process has one instance on each suitable cell, at the index that is
+//! the cell's ordinal (SwarmKit orchestrators, "Global orchestrator"). In the tests, cells appear, are lost,
+//! evacuated and cordoned, definitions change, and instances crash.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn name(cell: u32) -> CellId {
     CellId::new(&format!("c{cell}")).unwrap()
 }
 
-/// Returns a definition for cells with this stack. Its content depends on the name.
+/// Returns a definition for cells with this stack. The content of the definition depends on the name.
 fn definition(name: &str, stack: &str) -> std::sync::Arc<Definition> {
     let mut definition = (*lrp("apps", 1).definition).clone();
     definition.memory_mb = name.bytes().map(u64::from).sum();
@@ -206,8 +206,8 @@ impl Harness {
         }))
     }
 
-    /// Performs the next action of the auctioneer or the rep for one instance. Returns `true` if there was
-    /// one.
+    /// Performs the next action of the auctioneer or the rep for one instance. Returns `true` if an action
+    /// was due.
     fn perform_next(&mut self, place: &Place) -> bool {
         let Some(lrp) = self.process().actual(place).cloned() else { return false };
         let step = |command| ReportStep::Actual(command);
@@ -283,7 +283,8 @@ fn global_process_follows_cells_that_appear_vanish_and_evacuate() {
     stage.settle();
     assert_eq!(stage.running(), ["0@v1 on c0", "1@v1 on c1", "2@v1 on c2"], "the other cell does not fit");
     assert_eq!(stage.triggers.last(), Some(&Trigger::CellsChanged));
-    // A lost cell is not replaced. When it returns, its instance starts at the same index.
+    // The instance of a lost cell is not replaced elsewhere. When the cell returns, its instance starts at
+    // the same index.
     stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() });
     stage.settle();
     assert_eq!(stage.running(), ["0@v1 on c0", "2@v1 on c2"]);
@@ -291,7 +292,7 @@ fn global_process_follows_cells_that_appear_vanish_and_evacuate() {
     stage.appear(1, "linux");
     stage.settle();
     assert_eq!(stage.running(), ["0@v1 on c0", "1@v1 on c1", "2@v1 on c2"]);
-    // On an evacuated cell the instance stops, and nothing starts elsewhere.
+    // On an evacuated cell, the instance stops. No instance starts elsewhere.
     stage.ended.clear();
     stage.cell(0, &cell::Event::EvacuationRequested {});
     stage.settle();
@@ -328,14 +329,14 @@ fn cordoned_cell_keeps_its_instance_and_is_skipped_by_rollout() {
         "a rollout does not wait for \
         cordoned cells"
     );
-    // An instance that crashes there waits.
+    // An instance that crashes on a cordoned or evacuated cell waits.
     let place = Place::new(1, id("v1"));
     let by = stage.process().actual(&place).unwrap().holder().unwrap().clone();
     let crash = actual::Command::Crash { reason: "exited with status 1".into(), exit_status: Some(1) };
     stage.report(&place, by, ReportStep::Actual(crash)).unwrap();
     stage.settle();
     assert!(stage.process().actual(&place).unwrap().is_unclaimed());
-    // After that the cell runs the active definition.
+    // After the uncordon, the cell runs the active definition.
     stage.cell(1, &cell::Event::Uncordoned {});
     stage.settle();
     assert_eq!(stage.running(), ["0@v2 on c0", "1@v2 on c1", "2@v2 on c2"]);
@@ -402,7 +403,7 @@ fn index_rejects_claim_of_other_cell_scale_and_evacuation() {
     assert!(refused.message.contains("index 0 belongs to cell c0"), "{refused:?}");
     let start = ReportStep::Actual(actual::Command::Start { net: net_info(1), isolation: Isolation::NONE });
     assert_eq!(stage.report(&place, by, start).unwrap_err().code, Code::ActualLrpCannotBeStarted);
-    // 2 is refused as well, although it is the current number.
+    // A count of 2 is refused, too, although it equals the current number.
     for count in [5, 2] {
         let update = DesiredLrpUpdate { instances: Some(count), ..DesiredLrpUpdate::default() };
         assert_eq!(stage.try_apply(&Command::Update(update)).unwrap_err().code, Code::InvalidRequest);

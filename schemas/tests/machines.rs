@@ -1,5 +1,5 @@
-//! Tests with random commands on the state machines of a process and of a task. After each command the
-//! invariants hold, and the events survive a round trip through the journal.
+//! Tests with random commands on the state machines of a process and of a task. After each command, the
+//! invariants hold. The events survive a round trip through the journal.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -59,7 +59,7 @@ enum Step {
 }
 
 const CELLS: [&str; 3] = ["c0", "c1", "c2"];
-/// Definitions with containers. The first one is desired most of the time.
+/// Definitions with containers. Most of the time, the first definition is desired.
 const DEFINITIONS: [&str; 2] = ["web", "other"];
 const ERRORS: [&str; 2] = ["insufficient resources: memory", "found no compatible cells: stack"];
 
@@ -125,7 +125,7 @@ impl World {
         self.process.as_ref()?.actual(place)
     }
 
-    /// Returns the command of a move. `None` if the move only changed the state that decisions depend on.
+    /// Returns the command of a move. `None` if the move only changed the state of the test.
     fn command(&mut self, what: &Move) -> Option<Command> {
         match what {
             Move::Desire { instances, elsewhere, other } => {
@@ -298,7 +298,7 @@ fn assert_only_desired_slots_are_work(process: &Process) {
     for index in 0..wanted {
         let there = process.actuals_at(index).collect::<Vec<_>>();
         assert!(!there.is_empty(), "index {index} is desired and has no record: {process:#?}");
-        // The index has a record of its desired slot, or waits until the instances there have stopped.
+        // The index has a record of its desired slot, or waits until its other instances have stopped.
         let has = there.iter().any(|(place, _)| process.is_desired(place));
         let waits = there.iter().all(|(_, lrp)| lrp.is_stopping());
         assert!(has || waits, "no desired instance at index {index}: {process:#?}");
@@ -310,8 +310,8 @@ fn assert_only_desired_slots_are_work(process: &Process) {
     }
 }
 
-/// At most one slot of an index is desired. If the desired state is known, no other instance of the index
-/// continues.
+/// Checks that at most one slot of an index is desired. If the desired state is known, all other instances of
+/// the index must end.
 fn assert_one_instance_per_index(process: &Process) {
     for slot in process.slots.iter() {
         let is_wanted = |slot: &&Slot| process.is_desired(&slot.place);
@@ -354,9 +354,9 @@ fn assert_unwanted_instances_end(process: &Process) {
     }
 }
 
-/// Checks the origin of a decision. The command of a client has no cause. Any other decision about a slot
-/// with records originates from the last decision that created its work or asked it to stop, or from a cell.
-/// For a slot without records, that of another slot of its index counts.
+/// Checks the origin of a decision. The command of a client has no cause. For a slot with records, there are
+/// two possible origins: a cell, or the last decision that created the slot's work or requested its stop. For
+/// a slot without records, the origin of another slot of its index counts.
 fn assert_origin(before: Option<&Process>, command: &Command, events: &[Event]) {
     let origin = process::origin(before, command, events);
     match command {
@@ -427,7 +427,8 @@ fn assert_nothing_due_after_convergence(process: &Process, world: &World) {
     assert!(all_end || !world.fresh, "an orphan continues: {process:#?}");
 }
 
-/// Checks that only a crash changes a crash count, as the policy requires, and that a new record starts at 0.
+/// Checks that only a crash changes a crash count, as the restart policy requires, and that a new record
+/// starts at 0.
 fn assert_crash_counts_follow_policy(
     before: Option<&Process>,
     after: &Process,
@@ -456,8 +457,9 @@ fn assert_crash_counts_follow_policy(
     }
 }
 
-/// Returns `true` if repeating the command must have no effect. Retiring an instance without a container
-/// creates it again each time, and a report with several steps may undo its own first step.
+/// Returns `true` if repeating the command must have no effect. Two commands are exceptions: each retirement
+/// of an instance without a container creates the instance again, and a report with several steps may undo
+/// its own first step.
 fn is_idempotent(world: &World, command: &Command) -> bool {
     match command {
         Command::Desire(_)
@@ -468,9 +470,9 @@ fn is_idempotent(world: &World, command: &Command) -> bool {
         | Command::Remove
         | Command::Fail(_)
         | Command::Converge => true,
-        // An instance that was asked to stop is not a valid victim, so the repetition is refused.
+        // An instance that was asked to stop cannot be evicted, so the repetition is refused.
         Command::Restart(_) | Command::Unanswered { .. } | Command::Retry(_) | Command::Evict(_) => false,
-        // Each command runs a program of its own.
+        // Each command runs a separate program.
         Command::Enter { .. } => false,
         Command::Retire { index, definition_id } => {
             let slot =
@@ -481,8 +483,7 @@ fn is_idempotent(world: &World, command: &Command) -> bool {
     }
 }
 
-/// Checks that a report decided as a whole has the same effect as its steps decided one by one at the same
-/// time.
+/// Checks that deciding a whole report has the same effect as deciding its steps one by one at the same time.
 fn assert_report_equals_its_steps(world: &World, command: &Command) {
     let Command::Report(report) = command else { return };
     let whole = world.decide(command);
@@ -539,8 +540,7 @@ fn step(world: &mut World, what: &Move) {
     assert_unwanted_instances_end(process);
     assert_origin(before.as_ref(), &command, &events);
     if matches!(command, Command::Converge) {
-        // Work with different origins needs separate decisions, so convergence continues until nothing is
-        // left.
+        // Work with different origins needs separate decisions. Convergence continues until no work is left.
         if !events.is_empty() {
             return step(world, what);
         }
@@ -552,8 +552,8 @@ fn step(world: &mut World, what: &Move) {
     }
 }
 
-/// Returns a configuration with this number of cases. Failures are printed in minimal form, and not stored in
-/// a file.
+/// Returns a configuration with this number of cases. Failures are printed in minimal form, and are not
+/// stored in a file.
 pub(crate) fn cases(count: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) }
 }

@@ -40,7 +40,7 @@ fn template(concurrency: Option<u32>, overflow: Overflow) -> DesiredParameterise
     }
 }
 
-/// A parameterised task, and its tasks that are PENDING or RUNNING.
+/// A parameterised task, and its tasks in the states PENDING and RUNNING.
 #[derive(Default)]
 struct Harness {
     known: Option<Parameterised>,
@@ -100,7 +100,7 @@ impl Harness {
     }
 }
 
-/// Returns the numbers of the dispatched and of the launched dispatches.
+/// Returns the numbers of two kinds of dispatches: those that were accepted, and those that were launched.
 fn numbers(events: &[Event]) -> (Vec<u64>, Vec<u64>) {
     let (mut dispatched, mut launched) = (vec![], vec![]);
     for event in events {
@@ -126,7 +126,7 @@ fn dispatch_launches_immediately_below_concurrency_limit() {
     assert_eq!(numbers(&stage.dispatch(None, "d").unwrap()), (vec![5], vec![]));
     assert!(stage.apply(&Command::Converge).is_empty(), "two tasks run");
     stage.end_task(2);
-    // Waiting dispatches go first, even if there is room again.
+    // Waiting dispatches go first, even if the concurrency limit allows new launches again.
     assert_eq!(numbers(&stage.dispatch(None, "e").unwrap()), (vec![6], vec![]));
     assert_eq!(numbers(&stage.apply(&Command::Converge)), (vec![], vec![4]));
     assert!(stage.apply(&Command::Converge).is_empty(), "two tasks run again");
@@ -460,7 +460,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Each dispatch is launched or withdrawn exactly once and in order, and the limit is never exceeded.
+    /// Each dispatch is launched or withdrawn exactly once and in order. The concurrency limit is never
+    /// exceeded.
     #[test]
     fn each_dispatch_is_launched_or_withdrawn_exactly_once(steps in prop::collection::vec(step(), 1..80)) {
         let mut stage = Harness::with(template(Some(2), Overflow::Queued));

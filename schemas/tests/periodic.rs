@@ -1,5 +1,5 @@
-//! Tests of periodic tasks: schedules against a table of clock changes, and the state machine with random
-//! steps.
+//! Tests of periodic tasks. The schedules are compared with a table of clock changes, and the state machine
+//! runs random steps.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use schemas::{Code, Refusal, Timestamp};
 
 use crate::common::{domain, id};
 
-/// Due times in time zones whose clocks change. Columns: description, zone, expression, start time, and the
+/// Due times in time zones with clock changes. Columns: description, zone, expression, start time, and the
 /// due times that follow.
 const TABLE: &str = include_str!("../../tests/conformance/periodic.csv");
 
@@ -179,7 +179,7 @@ impl Harness {
         self.try_apply(&Command::Desire(Box::new(desired(cron, overlap)))).unwrap();
     }
 
-    /// Advances the time to a moment and runs convergence.
+    /// Advances the time to this moment and runs convergence.
     fn converge_at(&mut self, now: &str) -> Vec<Event> {
         self.now = moment(now);
         self.try_apply(&Command::Converge).unwrap()
@@ -324,7 +324,7 @@ fn second_manual_launch_within_a_second_is_refused() {
 /// A random step of the test.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Seconds that pass, and `true` if convergence runs afterwards.
+    /// Number of seconds that pass. `true` if convergence runs afterwards.
     Pass(u64, bool),
     /// A task ends.
     End,
@@ -357,8 +357,8 @@ fn command(number: u8, overlap: Overlap) -> Command {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Runs across both clock changes in Berlin. Every due time while the task is desired and not paused is
-    /// launched or skipped exactly once, and nothing else is launched.
+    /// Runs across both clock changes in Berlin. While the task is desired and not paused, every due time is
+    /// launched or skipped exactly once. Nothing else is launched.
     #[test]
     fn each_due_time_is_launched_or_skipped_exactly_once(
         autumn in any::<bool>(),

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::common::{any_lrp, any_policies, any_update, id, instance, net_info};
 
-/// A process that commands are applied to.
+/// A process that the tests apply commands to.
 struct Deployment {
     process: Process,
     now: Timestamp,
@@ -73,7 +73,8 @@ impl Deployment {
     }
 }
 
-/// Returns the DesiredLRP as a replicated process with few instances, which are healthy as soon as they run.
+/// Returns the DesiredLRP as a replicated process with few instances. The instances are healthy as soon as
+/// they run.
 fn without_monitor(mut lrp: DesiredLrp) -> DesiredLrp {
     lrp.mode = Mode::Replicated;
     lrp.policies.update.monitor_ms = 0;
@@ -130,7 +131,7 @@ proptest! {
         prop_assert_eq!(deployment.projected(), Some(DesiredLrp { definition_id, definition, ..changed }));
     }
 
-    /// Clients can send policies back in the form in which a row shows them.
+    /// A row shows policies in a form that clients can send back.
     #[test]
     fn policies_round_trip_through_json_postcard_and_command(policies in any_policies()) {
         let shown = serde_json::to_value(&policies).unwrap();

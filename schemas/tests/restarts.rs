@@ -1,5 +1,6 @@
 //! Tests of restart policies (SwarmKit orchestrators, "Restart supervisor"). A table lists crashes and their
-//! outcome. Scenarios follow a process whose instances succeed, fail, are lost, evacuated or rolled out.
+//! outcome. Scenarios follow a process whose instances succeed, fail, are lost, are evacuated, or are
+//! replaced by a rollout.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ fn policy(condition: If, delay: Option<u32>, max_attempts: Option<u32>, window: 
     }
 }
 
-/// Returns the seconds until the restart, or the reason why there is none, followed by the counted restarts.
+/// Returns the seconds until the restart or the reason for no restart, followed by the counted restarts.
 fn outcome_text(policy: &RestartPolicy, crash: &Crash<'_>) -> String {
     let (restart, attempts) = crash::decide(policy, crash);
     let restart = match restart {
@@ -69,7 +70,7 @@ fn crash_outcomes_match_table() {
         (policy(If::OnFailure, None, None, 0),    0,   false, ran,  false, &[],               "0"),
         (policy(If::None,      None, None, 0),    0,   true,  ran,  false, &[],               "no restarts"),
         (policy(If::None,      None, None, 0),    0,   false, None, false, &[],               "no restarts"),
-        // Delays. An instance that never ran waits at least as long as the crash policy requires, and nothing
+        // Delays. An instance that never ran waits at least as long as the crash policy requires. No instance
         // starts twice within a second.
         (policy(If::Any,       Some(5), None, 0), 0,   false, ran,  false, &[],               "5"),
         (policy(If::Any,       Some(5), None, 0), 500, false, ran,  false, &[],               "5"),
@@ -117,7 +118,7 @@ fn any_policy() -> impl Strategy<Value = RestartPolicy> {
 }
 
 proptest! {
-    /// However often an instance crashes, it is not started in a tight loop, and not more often than its
+    /// Even after many crashes, an instance is not started in a tight loop, and not more often than its
     /// policy allows.
     #[test]
     fn repeated_crashes_respect_restart_policy(
@@ -183,7 +184,7 @@ fn definition(memory_mb: u64) -> Arc<Definition> {
 }
 
 impl Harness {
-    /// Creates a process with this restart policy whose instances are all running.
+    /// Creates a process with this restart policy. All instances are running.
     fn new(instances: u32, restart: RestartPolicy) -> Self {
         Self::with(instances, Policies { restart, ..Policies::default() })
     }
@@ -205,7 +206,7 @@ impl Harness {
         self.process.as_ref().unwrap()
     }
 
-    /// Decides a command like a leader that has only the state from the log and its snapshots.
+    /// Decides a command like a leader whose only data are the state from the log and its snapshots.
     fn apply(&mut self, command: &Command) -> Vec<Event> {
         self.now = self.now.next();
         let bytes = postcard::to_stdvec(&self.process).unwrap();
@@ -238,7 +239,7 @@ impl Harness {
         self.apply(&Command::Report(report))
     }
 
-    /// Claims, starts and stops instances as reps would, and runs convergence, until nothing is left to do.
+    /// Claims, starts and stops instances like reps, and runs convergence, until no work is left.
     fn settle(&mut self) {
         for _ in 0..40 {
             let places: Vec<Place> = self.process().slots.iter().map(|slot| slot.place.clone()).collect();
@@ -274,7 +275,7 @@ impl Harness {
         true
     }
 
-    /// Ends the program of an instance on a cell, and returns the recorded restart.
+    /// Exits the program of an instance on a cell, and returns the recorded restart.
     fn crash_with(&mut self, place: &Place, status: i32) -> (Restart, Option<Attempts>) {
         let by = self.process().actual(place).and_then(Actual::holder).unwrap().clone();
         let (reason, exit_status) = (format!("Exited with status {status}"), Some(status));
@@ -289,7 +290,7 @@ impl Harness {
         said.unwrap()
     }
 
-    /// Advances the time and runs convergence whenever something is due. Each due time must lead to an event.
+    /// Advances the time and runs convergence at each due time. Each due time must cause an event.
     fn pass(&mut self, seconds: u64) {
         let until = self.now + Duration::from_secs(seconds);
         while let Some(due) = self.process().next_due().filter(|due| *due <= until) {
@@ -345,7 +346,7 @@ fn on_failure_restarts_failed_instance_but_not_succeeded_one() {
     let lrp = scene.lrp(&first);
     assert_eq!((lrp.restart_at(), lrp.no_restart_reason()), (None, Some(NoRestartReason::Succeeded)));
     assert_eq!(scene.process().next_due(), None, "no timer is set for it");
-    // If a client stops the instance, it is replaced.
+    // An instance that a client stops is replaced.
     scene.apply(&Command::Retire { index: 0, definition_id: None });
     scene.settle();
     assert_eq!(scene.states(), ["0@v1 RUNNING", "1@v1 RUNNING"]);
@@ -465,7 +466,8 @@ fn restart_policy_is_ignored_until_rollout_took_over() {
     assert_eq!((scene.states(), scene.status()), (vec!["0@v3 RUNNING".to_owned()], "completed"));
 }
 
-/// A rollout completes with both orders, even if instances ended for good before or during it.
+/// A rollout completes with both orders, even if instances ended before or during the rollout and are not
+/// restarted.
 #[test]
 fn rollout_completes_despite_instances_that_are_not_restarted() {
     for order in [UpdateOrder::StartFirst, UpdateOrder::StopFirst] {
@@ -484,7 +486,7 @@ fn rollout_completes_despite_instances_that_are_not_restarted() {
     }
 }
 
-/// With stop-first, an instance that is down because its restarts are used up counts as missing and is
+/// An instance with no restarts left stays down. With stop-first, such an instance counts as missing and is
 /// replaced first.
 #[test]
 fn stop_first_rollout_replaces_stopped_instance_first() {

@@ -107,7 +107,7 @@ fn flaky_definition_stalls_index_at_deadline_and_continues() {
         stage.running(),
         instances_at("id2", [0]).union(&instances_at("id1", 1..3)).cloned().collect()
     );
-    // Once the definition works, the stalled index is tried again.
+    // Once instances of the definition stay healthy, the stalled index is tried again.
     stage.behaviours.insert(id("id2"), Behaviour::Works);
     stage.pass(3600);
     assert_eq!((stage.running(), stage.status()), (instances_at("id2", 0..3), "completed"));
@@ -141,7 +141,7 @@ fn rollback_returns_to_healthy_definition_and_is_final() {
             update.monitor_ms = 5_000;
         }),
     );
-    // The first definition had to survive its monitor, too.
+    // The first definition had to survive its monitor (run for its monitoring time), too.
     stage.pass(10);
     assert_eq!(stage.healthy(), Some("id1"));
     stage.update("id2", Behaviour::RunsAndCrashes);
@@ -204,8 +204,7 @@ fn instance_given_up_by_rollout_ends_with_rollout_failed() {
     let gone = |end: &&(Place, StopReason)| end.1 != StopReason::Stopped;
     let ends: Vec<_> = stage.ended.iter().filter(gone).cloned().collect();
     assert_eq!(ends, [(place(0, "id1"), StopReason::Replaced), (place(1, "id2"), failed)]);
-    // Too many indices fail. The failed instance stops, and a rollback also stops those that are still
-    // starting.
+    // Too many indices fail. The failed instance stops. A rollback stops starting instances, too.
     for action in [FailureAction::Pause, FailureAction::Continue, FailureAction::Rollback] {
         let mut stage = Harness::stable(
             3,
@@ -304,8 +303,8 @@ fn index_without_room_falls_back_to_stop_first_if_min_running_allows() {
     }
 }
 
-/// The old instance ends in the same decision that reports that it has no room. Other waiting instances are
-/// blocked with their own errors.
+/// The old instance ends in the same decision that reports the placement failure of this instance. Other
+/// waiting instances are blocked with their own errors.
 #[test]
 fn blocked_evaluation_ignores_error_of_removed_instance() {
     let mut stage = Harness::stable(3, Policies::default());
@@ -348,9 +347,9 @@ fn evacuating_index_does_not_fall_back() {
     assert_eq!(stage.running(), instances_at("id1", 0..3), "{:#?}", stage.event_log);
 }
 
-/// A cell is lost, another definition replaces its instance, and a rollout to the healthy definition finds no
-/// room. When the cell returns, the instance that is serving stays, regardless of the names of both
-/// definitions.
+/// A cell is lost, and an instance of another definition replaces the instance of the lost cell. A rollout to
+/// the healthy definition finds no cell. When the lost cell returns, the serving instance stays, regardless
+/// of the names of both definitions.
 #[test]
 fn returned_instance_does_not_replace_serving_instance() {
     let rolls = |order, at_once| {
@@ -366,7 +365,7 @@ fn returned_instance_does_not_replace_serving_instance() {
     for (lost, serving) in [("a", "z"), ("z", "a")] {
         let mut stage = Harness::stable(2, rolls(UpdateOrder::StopFirst, 2));
         stage.pass(10);
-        // Index 1 runs this definition too, which keeps it from being pruned.
+        // Index 1 runs this definition, too, so the definition is not pruned.
         stage.update(lost, Behaviour::Works);
         stage.settle();
         let old = Place::new(0, id(lost));
@@ -468,9 +467,8 @@ fn seventeenth_definition_is_refused() {
     stage.apply(&one_more);
 }
 
-/// The replacement of an evacuating instance runs, and its rep reports in the same message that the
-/// evacuating record can be removed. A third instance of the index is still leaving. The record is removed
-/// only once.
+/// The replacement of an evacuating instance runs. In the same message, its rep reports that the evacuating
+/// record can be removed. A third instance of the index is still leaving. The record is removed only once.
 #[test]
 fn evacuating_record_is_removed_once() {
     let mut stage = Harness::stable(1, Policies::default());

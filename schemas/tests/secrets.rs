@@ -13,7 +13,8 @@ fn domain() -> Domain {
     Domain::new("apps").unwrap()
 }
 
-/// Seals a text so that the test can read the place and the plaintext, unlike a real key.
+/// Seals a text in a form that the test can read. Unlike with a real key, the place (the binding of the
+/// value) and the plaintext are visible.
 fn test_sealer(place: &Binding, secret: &Secret) -> Result<Secret, String> {
     match secret {
         Secret::Plain(_) => panic!("{place:?} is not secret"),
@@ -120,7 +121,8 @@ fn unsealable_secret_is_refused_by_field() {
     assert_eq!(refused.code, Code::InvalidRequest);
     let named = ["environment_variables.A", "setup.env.S", "action.env.R", "monitor.env.M"];
     assert_eq!(fields(&refused), named.map(|field| format!("{field}: has no key")));
-    // A text within its own limit can be sealed, but the whole spec may then exceed its limit.
+    // A text within its own limit can be sealed, but the sealed text may make the whole spec exceed its
+    // limit.
     let large = |bytes: usize| {
         let value = json!({"process_guid": "web", "domain": "apps", "env": {"A": {"secret": "x".repeat(bytes)}},
             "action": {"run": {"path": "x", "args": ["y".repeat(50_000)]}}});

@@ -113,8 +113,8 @@ pub(crate) struct LrpDesire {
     /// Minimum number of instances that a rollout keeps RUNNING. By default start-first keeps all of them,
     /// and stop-first keeps all but those in replacement.
     min_running: Option<u32>,
-    /// Number of ended containers per index that are kept for queries, 0 to 100. By default 20 are kept, of
-    /// which a BBS shows 5 unless it was started with another limit.
+    /// Number of ended containers per index that are kept for queries, 0 to 100. The default is 20. A BBS
+    /// shows 5 of these 20 unless it was started with another limit.
     history_limit: Option<u32>,
     /// Policy for restarts of crashed instances.
     restart: Option<RestartSpec>,
@@ -142,7 +142,7 @@ pub(crate) enum IsolationName {
     Degraded,
 }
 
-/// A condition on an attribute of a cell, or on the number of instances in one place.
+/// A condition on an attribute of a cell, or on the number of instances per cell or per attribute value.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewRule {
@@ -205,7 +205,7 @@ pub(crate) struct RolloutPolicy {
     /// Number of indices that are in replacement at once: a number, or a percentage of the instances such as
     /// `"25%"`. The default is 1.
     parallelism: Option<Parallelism>,
-    /// Delay after an index was replaced before the next one starts, in milliseconds.
+    /// Delay between the replacement of one index and the start of the next, in milliseconds.
     delay_ms: Option<u64>,
     /// Order of start and stop at an index, `start-first` by default.
     order: Option<UpdateOrder>,
@@ -216,8 +216,8 @@ pub(crate) struct RolloutPolicy {
     monitor_ms: Option<u64>,
     /// Fraction of the indices that may fail before `failure_action` is taken, from 0 to 1.
     max_failure_ratio: Option<Ratio>,
-    /// Maximum time for an index before the next one starts, in milliseconds, once the definition is known to
-    /// work. 600,000 by default, 0 for no limit.
+    /// Time limit for the replacement of one index, in milliseconds. After this time the next index starts.
+    /// The limit applies only once the definition is known to work. 600,000 by default, 0 for no limit.
     index_deadline_ms: Option<u64>,
     /// Number of replaced indices after which the rollout pauses. By default it does not pause.
     pause_after: Option<u32>,
@@ -315,7 +315,7 @@ struct NewDependency {
     to: String,
     /// Key under which the cell caches the archive for later downloads with the same key in the same domain.
     cache_key: Option<String>,
-    /// Source name of its log lines. The default is the one of the definition.
+    /// Source name of the log lines of the download. The default is the source name in the definition.
     log_source: Option<String>,
     /// Algorithm of the checksum.
     checksum_algorithm: Option<ChecksumAlgorithm>,
@@ -548,8 +548,8 @@ with_task_fields! {
         required_parameters: Option<BTreeSet<String>>,
         /// Parameters that a dispatch may pass.
         optional_parameters: Option<BTreeSet<String>>,
-        /// Maximum number of its tasks that may be PENDING or RUNNING at once, 1 to 10,000. Unlimited by
-        /// default.
+        /// Maximum number of the dispatched tasks that may be PENDING or RUNNING at once, 1 to 10,000.
+        /// Unlimited by default.
         concurrency: Option<u32>,
         /// Handling of a dispatch beyond `concurrency`: `"queued"` (default) or `"refused"`.
         overflow: Option<Overflow>,

@@ -1,5 +1,5 @@
-//! Tests of the read scope: clients without permission see every event without the values of environments,
-//! and everything else unchanged.
+//! Tests of the read scope. Clients without permission see every event without the values of environments.
+//! All other content is unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn entries() -> Vec<(String, Entry)> {
     files.iter().filter_map(|path| read(path)).collect()
 }
 
-/// Hides a value, if it is text.
+/// Hides a value if the value is text.
 fn hide(value: &mut Value, found: &mut usize) {
     if value.is_string() {
         *value = json!({"sealed": {"key": HIDDEN_KEY, "data": ""}});
@@ -29,7 +29,7 @@ fn hide(value: &mut Value, found: &mut usize) {
     }
 }
 
-/// Hides, in JSON, every value of an environment, and every URL that is called, fetched from or sent to.
+/// Hides every value of an environment in JSON, and every URL of a callback, download or upload.
 fn without_values(value: &mut Value, found: &mut usize) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(|one| without_values(one, found)),

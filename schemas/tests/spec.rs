@@ -1,4 +1,4 @@
-//! Tests of specs: they round-trip through JSON, and bad input is refused field by field and quickly.
+//! Tests of specs. Specs round-trip through JSON. Bad input is refused field by field and quickly.
 
 use proptest::prelude::*;
 use schemas::action::Action;
@@ -285,7 +285,7 @@ fn nul_is_refused_in_every_field() {
     assert!(refusal.to_string().contains("body.annotation: must not contain NUL"), "{refusal}");
 }
 
-/// Returns a program inside nested `try` actions, with `depth` levels in all.
+/// Returns a program inside nested `try` actions. `depth` counts all levels, including the program.
 fn nested(depth: usize) -> Value {
     (1..depth).fold(json!({"run": {"path": "a"}}), |inner, _| json!({"try": {"action": inner}}))
 }
@@ -598,7 +598,7 @@ proptest! {
         prop_assert_eq!(spec::lrp(written.clone()).map_err(|refusal| refusal.to_string()), Ok(lrp.clone()));
         let document = spec::document(written).map_err(|refusal| refusal.to_string());
         prop_assert_eq!(document, Ok(vec![Item::Lrp(Box::new(lrp.clone()))]));
-        // A spec that is accepted contains an action without faults.
+        // An accepted spec contains an action without faults.
         prop_assert!(lrp.definition.action.faults("action").is_empty());
     }
 

@@ -23,8 +23,8 @@ use crate::common::{
 /// Transitions of an instance record. A column is a command of the container in `who`, and a word in capitals
 /// is the state afterwards. `=`: no change. `gone`: the record is removed. `!`: refused.
 ///
-/// `self` is the container that the record names. `other` is any other: another guid on the same cell, the
-/// same guid on another cell, or both different.
+/// `self` is the container that the record names. `other` is any other container: a different guid on the
+/// same cell, the same guid on a different cell, or a different guid and cell.
 const ACTUAL: &str = "
     record            | who   | claim   | start   | crash     | remove | unclaim
     none              | other | !       | RUNNING | CRASHED   | =      | !
@@ -47,7 +47,7 @@ fn rows(table: &str) -> (Vec<String>, Vec<Vec<String>>) {
     (head, lines.collect())
 }
 
-/// Returns the place of the desired definition at an index.
+/// Returns the slot of the desired definition at an index.
 fn web(index: u32) -> Place {
     place(index, "web")
 }
@@ -197,7 +197,7 @@ fn actual_lrp_transitions_match_table() {
                 let outcome = match &answer {
                     Err(_) => "!".to_owned(),
                     Ok(events) if events.is_empty() => "=".to_owned(),
-                    // If the record of a desired index is removed, the same decision creates a new one.
+                    // If the record of a desired index is removed, the same decision creates a new record.
                     Ok(events) if removes(events) => "gone".to_owned(),
                     Ok(_) => story.state().trim_end_matches(" stopping").to_owned(),
                 };
@@ -226,8 +226,8 @@ fn stopping_instance_stays_stopping_while_it_starts() {
     assert_eq!(story.state(), "UNCLAIMED");
 }
 
-/// Crash count before the crash, seconds in RUNNING (`-`: it crashed while CLAIMED), count and state
-/// afterwards, and seconds until the restart.
+/// Crash count before the crash, seconds in RUNNING (`-` if the instance crashed while CLAIMED), crash count
+/// and state after the crash, and seconds until the restart.
 const CRASHES: &str = "
     stored | running | count | state     | wait
     0      | 1       | 1     | UNCLAIMED | -
@@ -281,8 +281,8 @@ fn crashed_instance_restarts_at_due_time() {
     assert_eq!((story.state().as_str(), story.evaluation()), ("UNCLAIMED", Some(Status::Pending)));
 }
 
-/// Effect of convergence on index 0. Its cell is present or lost, it is desired or not, and its domain is
-/// fresh or stale.
+/// Effect of convergence on index 0. The cell is present or lost, the index is desired or not, and the domain
+/// is fresh or stale.
 const CONVERGENCE: &str = "
     record            | desired fresh | desired stale | not fresh        | not stale        | lost desired | lost not
     UNCLAIMED         | =             | =             | -                | -                | =            | -
@@ -473,7 +473,7 @@ fn evaluation_status_reflects_outcome_of_work() {
     claim(&mut story, 1);
     assert_eq!(story.evaluation(), Some(Status::Complete));
 
-    // The remaining work is settled in either order of the failure and the claim.
+    // The remaining work is settled, whether the failure or the claim comes first.
     for order in [[true, false], [false, true]] {
         let mut story = ProcessScenario::desired(2);
         for answer in order {
@@ -502,8 +502,8 @@ fn evaluation_status_reflects_outcome_of_work() {
     assert_eq!(ended.collect::<Vec<_>>(), [Status::Complete, canceled, Status::Complete]);
 }
 
-/// Reports about index 1 from a cell that was away and still has a container for it. Column `change`: the
-/// change to the process while the cell was away. `forgotten`: the process is not remembered. `replaced`:
+/// Reports about index 1 from a cell that was away and still has a container for the index. Column `change`:
+/// the change to the process while the cell was away. `forgotten`: the process is not remembered. `replaced`:
 /// another definition is desired at the index.
 const UNWANTED: &str = "
     change    | claim | start            | crash   | evacuate
@@ -562,8 +562,8 @@ fn undesired_instance_stops_when_reported_even_in_stale_domain() {
 }
 
 /// Records of index 0 for the definitions `web` and `other`: an instance (I), an evacuating instance (E) or
-/// both. One of the definitions is desired. The last columns are the record that a request selects by index
-/// alone, and by definition.
+/// both. One of the definitions is desired. The last two columns are the record that a request selects by
+/// index alone, and the record that a request selects by index and definition.
 const FIND: &str = "
     web | other | desired | alone | web  | other
     -   | -     | web     | none  | none | none
@@ -616,7 +616,7 @@ fn record_selection_by_index_and_definition_matches_table() {
             let name = found.map_or("none", |slot| slot.place.definition_id.as_str());
             assert_eq!(name, expected, "{column} of {row:?}");
             assert!(found.is_none_or(|slot| slot.place.index == 0));
-            // A record that is only evacuating is not an instance that can be stopped.
+            // A slot with only an evacuating record has no instance that can be stopped.
             let instance = found.filter(|slot| slot.actual.is_some()).map(|slot| slot.place.clone());
             let answer = story.try_apply(&Command::Retire { index: 0, definition_id: id });
             let stop = |place: Place| actual::Event::StopRequested {
@@ -747,7 +747,8 @@ fn orphaned_instances_of_process_can_be_removed() {
     assert_eq!(refusal.code, Code::ResourceNotFound, "nothing is left");
 }
 
-/// Transitions of a task on commands, by the container that it names (`self`) or another.
+/// Transitions of a task on commands. A command comes from the container that the task names (`self`) or from
+/// another container.
 const TASK: &str = "
     state     | start self | start other | end self  | end other | cancel    | resolve | begin     | 204     | 404       | 503       | fail
     DELETED   | !          | !           | !         | !         | !         | !       | !         | !       | !         | !         | !
@@ -896,8 +897,8 @@ fn resolving_task_is_deleted_at_its_deadline() {
     assert_eq!(due, Some(completed + task::COMPLETED_RETENTION), "not 30 s after it is RESOLVING");
 }
 
-/// Effect of convergence on a task, this many seconds after it entered its state and, where that applies,
-/// first completed.
+/// Effect of convergence on a task. Column `after`: seconds since the task entered its state and, if the task
+/// has completed, since its first completion.
 const TASK_CONVERGENCE: &str = "
     state     | placement | after | cell    | becomes
     PENDING   | fail      | 1799  | present | =
@@ -987,7 +988,8 @@ fn placement_outcome_of_earlier_attempt_is_ignored() {
     let earlier = fail(&story, judged);
     assert_eq!(story.try_apply(&earlier), Ok(vec![]), "another attempt was judged");
     let current = fail(&story, story.process.as_ref().unwrap().actual(&web(0)).unwrap().since);
-    // The evaluation completes, and a blocked one is created for the instance, which has a placement error.
+    // The evaluation completes. A blocked evaluation is created for the instance, which has a placement
+    // error.
     assert_eq!(story.try_apply(&current).unwrap().len(), 3);
 }
 
@@ -1066,7 +1068,7 @@ fn report_on_changed_record_is_stale() {
     story.report_at_0(&other, actual::Command::Claim { placement: None });
     assert_eq!(stale(story.try_apply(&Command::Report(again))), Code::StaleRecord);
 
-    // If no record of a place is left, removals of other records of the process count as changes.
+    // If no record of a slot is left, removals of other records of the process count as changes.
     let late = Command::Report(report(&story, ReportStep::Actual(start())));
     story.try_apply(&Command::Remove).unwrap();
     story.report_at_0(&other, actual::Command::Remove);
@@ -1092,7 +1094,7 @@ fn returning_containers_of_removed_process_are_accepted() {
         story.try_apply(&Command::Report(back(index))).unwrap();
         assert_eq!(story.state_of(index), "RUNNING stopping");
     }
-    // Once one of them is gone, older reports about places without a record are refused.
+    // Once one of the records is gone, older reports about slots without a record are refused.
     story.report(1, &instance(2, "c1"), ReportStep::Actual(actual::Command::Remove)).unwrap();
     for index in [1, 3] {
         let answer = story.try_apply(&Command::Report(back(index)));
@@ -1115,7 +1117,8 @@ fn report_with_other_epoch_domain_or_cell_is_refused() {
     };
     let earlier = Report { epoch: Epoch(Timestamp(1)), ..report(&story) };
     assert_eq!(code(story.try_apply(&Command::Report(earlier))), Code::StaleEpoch);
-    // The report names a later epoch, so this BBS is behind. The container must not be ended for that.
+    // The report names a later epoch, so this BBS is behind. The BBS must not end the container for this
+    // reason.
     let later = Report { epoch: Epoch(story.now.next()), ..report(&story) };
     assert_eq!(code(story.try_apply(&Command::Report(later))), Code::Unavailable);
     let elsewhere = Report { domain: domain("other"), ..report(&story) };
@@ -1192,8 +1195,8 @@ fn evacuation_continues_after_rep_restart_and_starts_again_when_requested_again(
         (Event::Evacuating {}, Evacuation::Started(Timestamp(2))),
         (appeared(2), Evacuation::Started(Timestamp(2))),
         (Event::Evacuating {}, Evacuation::Started(Timestamp(2))),
-        // The rep does not notice the withdrawal or cannot report it, so it never reports that it accepts
-        // work again.
+        // The rep does not notice the withdrawal or cannot report it. The rep therefore never reports that it
+        // accepts work again.
         (withdrawn, Evacuation::None),
         (requested, Evacuation::Requested),
         (appeared(3), Evacuation::Requested),

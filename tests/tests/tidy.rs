@@ -1,5 +1,5 @@
-//! Checks that the compiler does not make: tables without a wildcard, files that belong to a module, a core
-//! without async crates, and words that mark unfinished work.
+//! Rules of the repository that the compiler does not check: no wildcards in tables, no file without a
+//! module, no async crates in the core, and no words that mark unfinished work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -151,7 +151,7 @@ fn headings(page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns the anchor of a heading, as `GitHub` generates it.
+/// Returns the anchor that `GitHub` generates for a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase().replace(' ', "-");
     kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
@@ -187,7 +187,8 @@ fn to_one_line(text: &str) -> String {
     lines.collect::<Vec<_>>().join(" ").replace(['*', '`'], "")
 }
 
-/// Returns the sections of a document that a text cites: `TITLE, "Section"`, or `"TITLE, Section"`.
+/// Returns the cited sections of the document `title` in a text. A citation has the form `TITLE, "Section"`
+/// or `"TITLE, Section"`.
 fn cited_sections<'a>(text: &'a str, title: &str) -> Vec<&'a str> {
     let sections = text.match_indices(title).filter_map(|(at, _)| {
         let rest = text[at + title.len()..].strip_prefix(", ")?;
@@ -326,7 +327,7 @@ fn passages_of_document(text: &str) -> Vec<Passage> {
     passages
 }
 
-/// The crate or folder that a file is counted for.
+/// Returns the crate or folder of a file, the unit of the counts.
 fn part_of(path: &Path) -> String {
     let path = path.strip_prefix(root()).expect("a file of the workspace");
     let mut folders = path.iter().map(|folder| folder.to_string_lossy());
@@ -335,7 +336,7 @@ fn part_of(path: &Path) -> String {
     folders.next().filter(|_| is_nested).map_or(top.clone(), |second| format!("{top}/{second}"))
 }
 
-/// Forms of sentences that readers stumble over: CONTRIBUTING.md lists what to write in their place.
+/// Awkward forms of sentences. CONTRIBUTING.md lists the recommended wording.
 const AWKWARD: [&str; 8] = [
     r"^(What|How|Whether|Who|Whose|Which|Those|That|Of|It|Its|As|All)\b",
     r"\b(somebody|nobody|whoever|whomever|anybody|who (asks?|asked|reads?|waits?|knows?|leads?))\b",
@@ -347,7 +348,7 @@ const AWKWARD: [&str; 8] = [
     r"\b(what|whatever) (is|was|are|were|has|have|had|can|must|may|they|runs?|stands?|comes?|goes?)\b",
 ];
 
-/// Awkward passages allowed in a crate or folder, in thousandths.
+/// Maximum share of awkward passages in a crate or folder, in thousandths of its passages.
 const MAX_AWKWARD: usize = 25;
 
 /// Folders that are not counted yet.
@@ -404,7 +405,7 @@ fn doc_comments_are_noun_phrases_or_verbs() {
     }
 }
 
-/// Names that say nothing where they are used.
+/// Rejects names without a clear meaning at the place of use.
 #[test]
 fn names_are_nouns_and_verbs_of_the_field() {
     let vague = Regex::new(
@@ -418,7 +419,8 @@ fn names_are_nouns_and_verbs_of_the_field() {
     }
 }
 
-/// `missing_docs` is off, since fields and variants often need none; public types, traits and functions need one.
+/// Checks that public types, traits and functions have documentation. The lint `missing_docs` is off, because
+/// many fields and variants need no documentation.
 #[test]
 fn public_items_are_documented() {
     let public = Regex::new(r"^\s*pub (?:const |async |unsafe )*(?:struct|enum|trait|type|fn|mod) \w+.*")

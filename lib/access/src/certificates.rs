@@ -1,6 +1,6 @@
-//! A certificate authority for trials and private networks. The authority's key is a file beside its
-//! certificate. A process that can read the key can issue certificates that the server accepts, but it still
-//! needs an nkey to log in.
+//! Certificate authority for trials and private networks. The authority's key is a file beside its
+//! certificate. A process with read access to the key can issue certificates that the server accepts. A login
+//! also requires an nkey.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 
 /// Validity period of new certificates: ten years. To lock a user out, revoke the user.
 const VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// Time by which the validity of a new certificate starts in the past. Clocks of other hosts may be behind.
+/// Age of a certificate's validity start at its issue. Clocks of other hosts may be behind this host's clock.
 const BACKDATING: Duration = Duration::from_secs(86_400);
 /// Common name of the authority.
 const AUTHORITY_NAME: &str = "Muster development CA";
@@ -34,7 +34,7 @@ pub enum CertificateError {
     /// The expiry of the issued certificate cannot be read.
     #[error("cannot read the expiry of the new certificate")]
     Expiry(#[from] ExpiryError),
-    /// The clock shows a time that a certificate cannot represent.
+    /// The clock is set to a time that a certificate cannot represent.
     #[error("cannot create the certificate: the clock shows {0}, which a certificate cannot represent")]
     Clock(Timestamp),
 }
@@ -49,7 +49,7 @@ pub struct IssuedCertificate {
 /// Error while reading the expiry of a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpiryError {
-    /// The text contains no PEM certificate found.
+    /// The text contains no PEM certificate.
     #[error("no PEM certificate found")]
     Pem,
     #[error("cannot parse the certificate: {0}")]
@@ -75,7 +75,7 @@ fn not_after(certificate: &[u8]) -> der::Result<Duration> {
     let certificate = fields(AnyRef::from_der(certificate)?)?;
     let signed = fields(SliceReader::new(&certificate)?.decode()?)?;
     let mut signed = SliceReader::new(&signed)?;
-    // The version is optional. The serial number, the algorithm and the issuer follow.
+    // The version is optional. It is followed by the serial number, the algorithm and the issuer.
     if signed.decode::<AnyRef<'_>>()?.tag().is_context_specific() {
         signed.decode::<AnyRef<'_>>()?;
     }

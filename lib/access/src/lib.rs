@@ -3,8 +3,8 @@
 //!
 //! Every program and every person on a cluster has a [`Role`]. [`Role::rights`] returns the subjects that a
 //! role may publish on and subscribe to. The server's configuration, the table in the documentation and the
-//! permission probes are derived from it. Nothing in this crate is asynchronous. Callers pass the random
-//! bytes for nkeys.
+//! permission probes are derived from these rights. Nothing in this crate is asynchronous. Callers pass the
+//! random bytes for nkeys.
 //!
 //! | Module | Contents |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Permission probes for each role, derived from the table of roles. The server must refuse every operation
-//! that belongs to another role and not to this one.
+//! Permission probes for each role, derived from the table of roles. The server must refuse an operation if
+//! the role has no right to it, even if another role has.
 
 use std::collections::BTreeSet;
 
@@ -27,8 +27,8 @@ pub struct Probes {
     pub denied: BTreeSet<Probe>,
 }
 
-/// Returns the roles of a sample cluster: every role that has limited rights. Roles with a name appear more
-/// than once: two cells, two clients of one domain, and a client of another domain.
+/// Returns the roles of a sample cluster. The sample contains every role with limited rights. Roles with a
+/// name appear more than once: two cells, two clients of one domain, and a client of another domain.
 ///
 /// # Panics
 /// Never, because all names are valid.
@@ -101,8 +101,8 @@ pub fn probes(role: &Role) -> Probes {
     let published = others.iter().flat_map(|other| other.publishes.iter().map(|pattern| example(pattern)));
     let published = published.chain(destroys).chain(FORBIDDEN_PUBLISHES.map(stream));
     let heard = others.iter().flat_map(|other| other.subscribes.iter().cloned());
-    // Probe each foreign pattern and an example subject of it. The server could refuse the pattern only
-    // because it is wider than a right of this role.
+    // Probe each foreign pattern and an example subject of the pattern. A refusal of the pattern alone proves
+    // little: the pattern may only be wider than a right of this role.
     let heard = heard.flat_map(|pattern| [example(&pattern), pattern]);
     let heard = heard.chain(FORBIDDEN_SUBSCRIPTIONS.map(str::to_owned));
     let covered = |rights: &[String], subject: &str| rights.iter().any(|right| covers(right, subject));

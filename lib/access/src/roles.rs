@@ -13,10 +13,12 @@ use schemas::subject::STREAM;
 /// Role of a program or a person on a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// The connection with which a BBS appends to the journal. It answers no requests. Founding a cluster and
-    /// importing a log use this role, too: a role that may append any entry may also append the first one.
+    /// The connection with which a BBS appends to the journal. This connection answers no requests. The
+    /// founding of a cluster and the import of a log use this role, because a role that may append any entry
+    /// may append the first entry.
     BbsWriter,
-    /// The connections with which a BBS receives commands and answers queries. They cannot append events.
+    /// The connections with which a BBS receives commands and answers queries. These connections cannot
+    /// append events.
     Bbs,
     Auctioneer,
     /// The rep of one cell.
@@ -28,14 +30,14 @@ pub enum Role {
     Auditor(ClientName),
     /// Sends commands to cells, and other commands that belong to no domain.
     Operator(ClientName),
-    /// A program that serves the cluster over another protocol. It may read, but it never receives the values
-    /// of environment variables.
+    /// A program that serves the cluster over another protocol. This program may read the cluster, but never
+    /// receives the values of environment variables.
     Gateway(ClientName),
     /// May change the stream itself, for example the number of its replicas. No Muster service uses this
     /// role.
     Admin(ClientName),
-    /// A user of the server's own account, for statistics on connections and traffic. It has no access to
-    /// Muster's subjects.
+    /// A user of the server's own account, for statistics on connections and traffic. This user has no access
+    /// to Muster's subjects.
     System,
 }
 
@@ -47,8 +49,8 @@ pub struct Rights {
     /// Subject patterns that the role may subscribe to.
     pub subscribes: Vec<String>,
     /// `true` if the role may publish one response to the reply subject of each message that it receives. The
-    /// server does not check whether the requester may publish on that subject. Only roles that receive
-    /// requests from trusted roles alone have this right.
+    /// server does not check whether the requester may publish on the reply subject. Therefore only roles
+    /// with trusted requesters have this right.
     pub answers: bool,
 }
 
@@ -58,7 +60,7 @@ fn stream_read_requests() -> Vec<String> {
     ["STREAM.INFO.S", "STREAM.MSG.GET.S", "DIRECT.GET.S", "DIRECT.GET.S.>"].map(stream_request).to_vec()
 }
 
-/// Returns the additional JetStream requests for following the stream: create an ephemeral consumer, fetch
+/// Returns the additional JetStream requests of a follower of the stream: create an ephemeral consumer, fetch
 /// messages, and check after a reconnect that the consumer still exists.
 fn stream_follow_requests() -> Vec<String> {
     ["CONSUMER.CREATE.S", "CONSUMER.CREATE.S.>", "CONSUMER.INFO.S.>", "CONSUMER.MSG.NEXT.S.>"]
@@ -83,7 +85,8 @@ fn queries(caller: Caller) -> String {
     Reach::Queries(caller).to_string()
 }
 
-/// Returns the rights of a caller of queries. `more` are patterns that it publishes on besides its queries.
+/// Returns the rights of a role that sends queries as `caller`. `more` are further patterns that the role
+/// publishes on.
 fn caller_rights(caller: Caller, more: &[String]) -> (Vec<String>, Vec<String>, bool) {
     let inbox = format!("{INBOX_ROOT}{caller}.>");
     ([more, &[queries(caller)]].concat(), vec![inbox, ALL_EVENTS.to_owned()], false)

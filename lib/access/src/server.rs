@@ -11,7 +11,7 @@ use crate::roles::{Rights, Role};
 /// User that may log in to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Unique name, which the list of users and the user's files share.
+    /// Unique name, used in the list of users and in the names of the user's files.
     pub name: String,
     /// Public part of the nkey.
     pub nkey: String,
@@ -23,8 +23,8 @@ pub struct User {
 pub struct Settings {
     /// Listen address for clients, such as `127.0.0.1:4222`.
     pub listen: String,
-    /// Listen address for monitoring, such as `127.0.0.1:8222`. It shows the connected users to every process
-    /// that can reach it.
+    /// Listen address for monitoring, such as `127.0.0.1:8222`. Every process that can reach this address can
+    /// read the list of connected users.
     pub monitoring: String,
     /// Folder with certificates and users, as a path on the server's host.
     pub folder: PathBuf,
@@ -50,7 +50,7 @@ fn quoted_path(path: &Path) -> String {
     quoted(&path.display().to_string())
 }
 
-/// Size limit of the subject and the headers of a message, in bytes.
+/// Size limit of a message's subject and headers together, in bytes.
 const MESSAGE_OVERHEAD: usize = 1024 * 1024;
 
 /// Returns the main configuration. `muster auth` writes it once; operators may edit it afterwards.
@@ -108,10 +108,10 @@ pub fn member_file(number: usize) -> String {
     format!("nats-{number}.conf")
 }
 
-/// Returns the configuration of one server of a cluster. It includes the common configuration and adds the
+/// Returns the configuration of one server of a cluster. It includes the common configuration, and adds the
 /// server's own name and routes.
 ///
-/// Numbers start at 1. `hosts` has the host of every server.
+/// `hosts` has the host of every server. `number` is the number of the server, from 1.
 #[must_use]
 pub fn member_configuration(settings: &Settings, hosts: &[String], number: usize) -> String {
     let within = |name: &str| quoted_path(&settings.folder.join(name));
@@ -138,8 +138,8 @@ pub fn member_configuration(settings: &Settings, hosts: &[String], number: usize
     )
 }
 
-/// Returns the configuration of the users. The users of Muster share one account, each with its permissions.
-/// Users with the role `system` are in the server's own account.
+/// Returns the configuration of the users. The users of Muster share one account, and each user has its own
+/// permissions. Users with the role `system` are in the server's own account.
 #[must_use]
 pub fn users_configuration(users: &[User]) -> String {
     let mut text =

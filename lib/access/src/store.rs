@@ -1,9 +1,10 @@
 //! The folder that `muster auth` manages: users with their keys and certificates, and the server's
 //! configuration.
 //!
-//! `users.list` is authoritative; the server's `users.conf` is generated from it. Both are replaced
-//! atomically. If a command is killed between the two writes, the next command completes them. Secrets are
-//! readable by their owner only. A certificate or key is replaced only when it is renewed or rotated.
+//! `users.list` is authoritative; the server's `users.conf` is generated from it. Both files are replaced
+//! atomically. If a command is killed between the two writes, the next command writes `users.conf` again.
+//! Only the owner of a file with secrets can read it. A certificate or key is replaced only by a renewal or a
+//! rotation.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -29,19 +30,21 @@ pub const CONFIGURATION_FILE: &str = "nats.conf";
 const AUTHORITY_KEY_FILE: &str = "ca.key";
 /// Name of the folder with the keys and certificates of users.
 pub const USERS_FOLDER: &str = "users";
-/// Valid sizes of a cluster. Such clusters tolerate the loss of one or two servers.
+/// Valid numbers of servers in a cluster. A cluster of three servers tolerates the loss of one server, a
+/// cluster of five the loss of two.
 const CLUSTER_SIZES: [usize; 2] = [3, 5];
-/// Name of the lock file, which is held by the process that uses the folder.
+/// Name of the lock file. The process that uses the folder holds the lock.
 const LOCK_FILE: &str = ".lock";
 /// First line of the list of users.
 const HEADING: &str = "# Users of a Muster cluster, managed by muster auth: name, public nkey, role.\n";
-/// Prefix of the first line of a seed file. The role follows, so that the command line knows its own role.
+/// Prefix of the first line of a seed file. The role of the user follows the prefix, so a program can read
+/// its own role from the seed file.
 const IDENTITY_PREFIX: &str = "# Muster: ";
 
 /// Error while using or changing the folder.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file exists and is not overwritten.
+    /// The file exists, and the command does not overwrite it.
     #[error("{} already exists and was not changed: muster auth add and revoke change it", path.display())]
     Exists { path: PathBuf },
     /// The folder contains no list of users.
@@ -83,8 +86,8 @@ pub enum StoreError {
 /// Options for a new folder.
 #[derive(Clone, Debug)]
 pub struct StoreOptions<'a> {
-    /// Names and addresses of the server. Clients connect to the first one, or to all of them if `cluster` is
-    /// set. If it is empty, clients connect to `127.0.0.1`.
+    /// Names and addresses of the server. Clients connect to the first host, or to all hosts if `cluster` is
+    /// set. If the list is empty, clients connect to `127.0.0.1`.
     pub hosts: &'a [String],
     /// Listen address of the server.
     pub listen: &'a str,
@@ -96,7 +99,7 @@ pub struct StoreOptions<'a> {
     /// Folder in which the server stores its streams, as a path on its host. Default: `streams` in the
     /// folder.
     pub streams: Option<&'a Path>,
-    /// `true` if there is a server on each of the hosts and they form a cluster.
+    /// `true` if each host runs a server and the servers form a cluster.
     pub cluster: bool,
 }
 
@@ -107,11 +110,11 @@ struct ServerInfo {
     url: String,
     /// Path of the folder as clients see it. `None` if the path is the same.
     visible_path: Option<PathBuf>,
-    /// Names and addresses that the server's certificate is valid for.
+    /// Names and addresses in the server's certificate.
     hosts: Vec<String>,
 }
 
-/// Renewed certificate, with its key in the file beside it.
+/// Renewed certificate. The key is in the file beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenewedCertificate {
     /// Path of the certificate.
@@ -228,15 +231,15 @@ impl Store {
         &self.server_info.url
     }
 
-    /// Returns the path of one of a user's files. The file `nk` has the seed, `crt` and `key` the certificate
-    /// and its key, and `env` the environment variables that name these files.
+    /// Returns the path of one file of a user. The file `nk` has the seed, `crt` has the certificate, `key`
+    /// has the certificate's key, and `env` has the environment variables that name these files.
     #[must_use]
     pub fn user_file(&self, name: &str, ending: &str) -> PathBuf {
         self.folder.join(USERS_FOLDER).join(format!("{name}.{ending}"))
     }
 
-    /// Adds a user, whose nkey is derived from `random`. The server accepts the user after it has reloaded
-    /// its configuration.
+    /// Adds a user and derives its nkey from `random`. The server accepts the user after reloading its
+    /// configuration.
     ///
     /// # Errors
     /// Returns an error if the name is in use, one of the user's files exists, or a file cannot be written.
@@ -262,7 +265,7 @@ impl Store {
         Ok(&self.users[self.users.len() - 1])
     }
 
-    /// Returns the environment variables with which a program connects as a user.
+    /// Returns the environment variables for a program that connects as this user.
     fn environment(&self, name: &str, role: &Role) -> String {
         let at = self.server_info.visible_path.as_ref().unwrap_or(&self.folder);
         let file_of = |name: &str, ending: &str| {
@@ -293,7 +296,7 @@ impl Store {
         text
     }
 
-    /// Issues a new certificate and key for the server. `hosts` are added to the hosts that it is valid for.
+    /// Issues a new certificate and key for the server. `hosts` are added to the hosts in the certificate.
     ///
     /// # Errors
     /// Returns an error if a host is invalid or a file cannot be read or written.
@@ -321,8 +324,8 @@ impl Store {
         replace_pair(&self.user_file(name, "crt"), &self.user_file(name, "key"), &made)
     }
 
-    /// Replaces the nkey of a user by one that is derived from `random`, and issues a new TLS certificate and
-    /// key. The server rejects the old nkey after it has reloaded its configuration.
+    /// Replaces the nkey of a user by an nkey derived from `random`, and issues a new TLS certificate and
+    /// key. The server rejects the old nkey after reloading its configuration.
     ///
     /// # Errors
     /// Returns an error if there is no such user or a file cannot be read or written.
@@ -340,8 +343,8 @@ impl Store {
         Ok(&self.users[at])
     }
 
-    /// Creates a new authority, which signs all later certificates. `ca.crt` then has the new and the old
-    /// authority. Certificates of the old one stay valid until [`Self::forget_authority`].
+    /// Creates a new authority, which signs all later certificates. Afterwards, `ca.crt` contains the new and
+    /// the old authority. Certificates from the old authority stay valid until [`Self::forget_authority`].
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or written.
@@ -394,8 +397,8 @@ impl Store {
         Ok(user)
     }
 
-    /// Returns `true` if the users in the server's configuration differ from the list, because a command was
-    /// killed between the two writes.
+    /// Returns `true` if the users in the server's configuration differ from the list. A command that was
+    /// killed between the two writes causes such a difference.
     ///
     /// # Errors
     /// Returns an error if the configuration cannot be read.
@@ -403,7 +406,7 @@ impl Store {
         Ok(read(&self.folder.join(USERS_FILE))? != server::users_configuration(&self.users))
     }
 
-    /// Writes the list of users and the server's configuration that is generated from it.
+    /// Writes the list of users, and generates the server's configuration from the list.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written.
@@ -508,8 +511,8 @@ fn write_pair(
     write_new(&folder.join(key), 0o600, &made.key)
 }
 
-/// Replaces a certificate and its key. A program that reads them between the two writes fails to connect and
-/// retries.
+/// Replaces a certificate and its key. A program that reads the two files between the two writes cannot
+/// connect and retries.
 fn replace_pair(
     certificate: &Path,
     key: &Path,
@@ -536,11 +539,12 @@ fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), StoreError> {
     })
 }
 
-/// Replaces a file atomically: a reader sees either the old or the new text. The owner stays the same.
+/// Replaces a file atomically: a reader sees either the old or the new text. The owner of the file stays the
+/// same.
 fn replace(path: &Path, mode: u32, text: &str) -> Result<(), StoreError> {
     let draft = path.with_extension("new");
     let write = || {
-        // A killed command may have left the draft behind, with another mode.
+        // A killed command may have left the draft behind, with a different file mode.
         if let Err(error) = fs::remove_file(&draft)
             && error.kind() != ErrorKind::NotFound
         {

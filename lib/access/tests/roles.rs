@@ -1,4 +1,4 @@
-//! Properties that the table of roles must always have.
+//! Required properties of the table of roles.
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use access::pattern::{covers, example};
@@ -18,7 +18,7 @@ fn may_subscribe(role: &Role, pattern: &str) -> bool {
     role.rights().unwrap().subscribes.iter().any(|right| covers(right, pattern))
 }
 
-/// Returns each role that sends queries, with the caller in its query subjects.
+/// Returns each role that sends queries, with the caller that its query subjects contain.
 fn callers() -> impl Iterator<Item = (Role, Caller)> {
     sample_roles().into_iter().filter_map(|role| {
         let caller = match role.clone() {

@@ -24,7 +24,8 @@ pub(crate) struct CachedArchive {
     data: String,
     pub(crate) bytes: u64,
     pub(crate) validators: Validators,
-    /// Algorithm and value of the checksum that the archive was verified with. `None` if it was not verified.
+    /// Algorithm and value of the checksum that the archive was verified with. `None` if the archive was not
+    /// verified.
     pub(crate) checksum: Option<(ChecksumAlgorithm, String)>,
 }
 
@@ -42,16 +43,16 @@ pub(crate) struct Cache {
     index: Mutex<CacheIndex>,
 }
 
-/// Records of the cached archives by key. Each record is stored with the number of its last use.
+/// Records of the cached archives by key. Each record has the number of its last use.
 #[derive(Debug, Default)]
 struct CacheIndex {
     by_key: BTreeMap<String, (u64, CachedArchive)>,
-    /// Counter that provides the numbers of uses and the numbers in file names.
+    /// Counter for the numbers of uses and the numbers in file names.
     next_number: u64,
 }
 
-/// Returns the stem of the file names for a cache key of a domain. It is the SHA-256 digest of the domain and
-/// the cache key.
+/// Returns the stem of the file names for a cache key of a domain. The stem is the SHA-256 digest of the
+/// domain and the cache key.
 pub(crate) fn key(domain: &Domain, cache_key: &str) -> String {
     let mut sum = Hasher::new(ChecksumAlgorithm::Sha256);
     sum.update(domain.as_str().as_bytes());
@@ -61,8 +62,7 @@ pub(crate) fn key(domain: &Domain, cache_key: &str) -> String {
 }
 
 impl Cache {
-    /// Opens a cache folder and loads its records. Files that do not belong to a complete archive are
-    /// deleted.
+    /// Opens a cache folder and loads its records. Deletes files that do not belong to a complete archive.
     pub(crate) fn open(folder: PathBuf, max_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         let mut found: Vec<(SystemTime, String, CachedArchive)> = vec![];
@@ -118,13 +118,13 @@ impl Cache {
             *used = number;
         }
         drop(all);
-        // If the write fails, only the eviction order after a restart is affected.
+        // If the write fails, the only consequence is a different eviction order after a restart.
         let touched = File::options().append(true).open(self.record_path(key));
         drop(touched.and_then(|file| file.set_modified(UNIX_EPOCH + Duration::from_nanos(clock::now().0))));
     }
 
-    /// Moves an archive into the cache and replaces the previous one of this key. An archive that is larger
-    /// than the whole cache is not stored.
+    /// Moves an archive into the cache and replaces the previous archive of this key. An archive that is
+    /// larger than the whole cache is not stored.
     pub(crate) fn insert(&self, key: &str, path: &Path, kept: CachedArchive) -> io::Result<()> {
         if kept.bytes > self.max_bytes {
             return Ok(());
@@ -153,7 +153,7 @@ impl Cache {
         }
     }
 
-    /// Writes a record atomically. The file that the record names must be written already.
+    /// Writes a record atomically. The file that the record names must already be written.
     fn write(&self, key: &str, kept: &CachedArchive) -> io::Result<()> {
         let new = self.folder.join(format!("{key}.new"));
         let mut file = File::create(&new)?;
@@ -196,7 +196,7 @@ impl CacheIndex {
         number
     }
 
-    /// Returns the least recently used key if the cache exceeds `most_bytes`.
+    /// Returns the least recently used key. `None` if the cache does not exceed `most_bytes`.
     fn eviction_candidate(&self, most_bytes: u64) -> Option<String> {
         let bytes: u64 = self.by_key.values().map(|(_, kept)| kept.bytes).sum();
         let oldest = self.by_key.iter().min_by_key(|(_, (used, _))| *used);

@@ -51,14 +51,15 @@ impl Hasher {
     }
 }
 
-/// Returns the checksum of a whole file in hexadecimal digits. The file is left at its start.
+/// Returns the checksum of a whole file in hexadecimal digits. Afterwards, the file is positioned at its
+/// start.
 pub(crate) fn file_checksum(file: &File, algorithm: ChecksumAlgorithm) -> io::Result<String> {
     let (sum, _) = hash_file(file, Hasher::new(algorithm))?;
     Ok(sum.into_hex())
 }
 
-/// Feeds a whole file into a checksum and returns the checksum with the file's length in bytes. The file is
-/// left at its start.
+/// Adds a whole file to a checksum. Returns the checksum and the file's length in bytes. Afterwards, the file
+/// is positioned at its start.
 pub(crate) fn hash_file(mut file: &File, mut sum: Hasher) -> io::Result<(Hasher, u64)> {
     file.seek(SeekFrom::Start(0))?;
     let (mut piece, mut bytes) = (vec![0; CHUNK_BYTES], 0);

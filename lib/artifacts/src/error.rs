@@ -15,8 +15,8 @@ impl From<String> for Refusal {
     }
 }
 
-/// Reason why a download or upload failed. Error messages contain no part of the URL except for its host. If
-/// the URL is secret, they do not contain the host either.
+/// Reason why a download or upload failed. An error message contains only the host of the URL. If the URL is
+/// secret, the message does not contain the host either.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The URL is not a valid http or https URL.

@@ -1,5 +1,5 @@
-//! One download with its attempts. If the server supports ranges, each attempt resumes where the previous one
-//! was interrupted.
+//! One download with its attempts. If the server supports ranges, each attempt resumes at the end of the
+//! previous attempt.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::limits::MAX_ATTEMPTS;
 use crate::web::{AttemptError, Web, backoff, classify_request_error, classify_status};
 
-/// HTTP validators of an archive: the headers that show whether it changed.
+/// HTTP validators of an archive: the headers that identify its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Validators {
     etag: Option<String>,
@@ -38,7 +38,7 @@ impl Validators {
     }
 
     /// Returns the validator that identifies the exact bytes of the archive. A weak `ETag` does not identify
-    /// them, so `Last-Modified` is used in that case.
+    /// the bytes, so `Last-Modified` replaces it.
     fn strong(&self) -> Option<&String> {
         self.etag.as_ref().filter(|tag| !tag.starts_with("W/")).or(self.last_modified.as_ref())
     }
@@ -66,7 +66,7 @@ struct Download<'a> {
     file: File,
     limit: u64,
     written: u64,
-    /// Validators of the archive to which the bytes that were written so far belong.
+    /// Validators of the archive that the written bytes belong to.
     changed: Validators,
     sum: Option<Hasher>,
     wanted: &'a FetchRequest<'a>,
@@ -129,7 +129,7 @@ impl Download<'_> {
         Ok(Outcome::Downloaded(DownloadedArchive { bytes: self.written, changed: self.changed.clone() }))
     }
 
-    /// Returns the request headers. The second value is `true` if they request the rest of a partial
+    /// Returns the request headers. The second value is `true` if the headers request the rest of a partial
     /// download.
     fn headers(&self, known: Option<&Validators>) -> (HeaderMap, bool) {
         let mut headers = HeaderMap::new();

@@ -1,5 +1,5 @@
-//! Artifact transfers of a cell: archives that it downloads and caches for its containers, and files that it
-//! uploads for them (docs/internals/model/transfers.md, "Downloads and uploads").
+//! Artifact transfers of a cell. The cell downloads and caches archives for its containers, and uploads files
+//! of its containers (docs/internals/model/transfers.md, "Downloads and uploads").
 //!
 //! ```text
 //!   data/artifacts/kept/KEY.json      record of a cached archive: its data file and its HTTP validators
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! `KEY` stands for a domain and a `cache_key`, so domains never share archives. An archive is written to a
-//! temporary file and renamed, so a crash leaves either the old archive or the new one. If an archive is
-//! cached, the download is a conditional request with the validators of the cached archive (`ETag`,
-//! `Last-Modified`). The cached archive is used only if the server reports that it is unchanged.
+//! temporary file and renamed. A crash therefore leaves either the old archive or the new archive. If an
+//! archive is cached, the download is a conditional request with the validators of the cached archive
+//! (`ETag`, `Last-Modified`). The cached archive is used only if the server reports that it is unchanged.
 //!
 //! | the file | holds |
 //! |---|---|
@@ -45,7 +45,7 @@ use cache::{Cache, CachedArchive, key};
 use fetch::{Outcome, fetch};
 use web::Web;
 
-/// Decides whether a request may be sent to a target, and returns the reason if not.
+/// Policy that allows a request to a target, or returns the reason for a refusal.
 pub type Judge = outbound::TargetPolicy<Refusal>;
 
 /// Configuration of a store.
@@ -55,7 +55,7 @@ pub struct Settings {
     pub judge: Judge,
     /// Maximum total size of the cached archives, in bytes.
     pub cache_bytes: u64,
-    /// Maximum size of a downloaded archive and of an uploaded file, in bytes.
+    /// Maximum size of one transfer, a downloaded archive or an uploaded file, in bytes.
     pub artifact_bytes: u64,
     /// Maximum number of concurrent downloads and uploads.
     pub max_concurrent: usize,
@@ -79,9 +79,9 @@ pub struct FetchRequest<'a> {
     /// Domain that the cache key belongs to.
     pub domain: &'a Domain,
     pub url: &'a str,
-    /// `true` if the URL is secret. Error messages then contain no part of it.
+    /// `true` if the URL is secret. In that case, error messages contain no part of the URL.
     pub is_secret: bool,
-    /// Cache key of the archive. Empty if it is not cached.
+    /// Cache key of the archive. Empty if the archive must not be cached.
     pub cache_key: &'a str,
     /// Expected checksum, in lower-case hexadecimal digits. `None` if the archive is not verified.
     pub checksum: Option<(ChecksumAlgorithm, &'a str)>,
@@ -107,7 +107,7 @@ pub struct Store {
     permits: Semaphore,
     cache: Cache,
     /// Locks by cache key. A download holds the lock of its key. Concurrent requests for the same key wait
-    /// for the lock and then find the archive in the cache.
+    /// for the lock, and find the archive in the cache.
     key_locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     next_number: AtomicU64,
 }
@@ -132,11 +132,11 @@ impl Store {
         Ok(Self { folder, settings, web, permits, cache, key_locks, next_number })
     }
 
-    /// Downloads an archive, or returns the cached one if it has not changed. Dropping the future cancels the
-    /// download.
+    /// Downloads an archive, or returns the cached archive if it has not changed. Dropping the future cancels
+    /// the download.
     ///
     /// # Errors
-    /// The reason why the archive is not available. It contains no part of a secret URL.
+    /// The reason that the archive is not available. The reason contains no part of a secret URL.
     pub async fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<Fetched, Error> {
         let within = tokio::time::timeout(limits::TRANSFER_TIMEOUT, async {
             if wanted.cache_key.is_empty() {
@@ -158,7 +158,7 @@ impl Store {
     /// checksum of the file, as in Diego. Dropping the future cancels the upload.
     ///
     /// # Errors
-    /// The reason why the upload failed. It contains no part of a secret URL.
+    /// The reason that the upload failed. The reason contains no part of a secret URL.
     pub async fn send(&self, file: File, url: &str, is_secret: bool) -> Result<u64, Error> {
         let within = tokio::time::timeout(limits::TRANSFER_TIMEOUT, async {
             let _room = self.permits.acquire().await.map_err(|_| Error::Stopping)?;
@@ -178,13 +178,13 @@ impl Store {
         }
     }
 
-    /// Downloads an archive that has a cache key, unless the cached one is still current.
+    /// Downloads an archive that has a cache key, unless the cached archive is still current.
     async fn fetch_cached(&self, wanted: &FetchRequest<'_>, key: &str) -> Result<Fetched, Error> {
         let mut known = self.cache.find(key);
         if let Some((kept, file)) = &mut known
             && !checksum_matches(kept, file, wanted).await?
         {
-            // The cached archive does not have the expected checksum, so it cannot be used even if the server
+            // The cached archive does not have the expected checksum. It cannot be used even if the server
             // reports it unchanged.
             self.cache.remove(key);
             known = None;
@@ -227,7 +227,7 @@ impl Store {
     }
 }
 
-/// Returns `true` if the cached archive has the expected checksum, or if none is expected.
+/// Returns `true` if the cached archive has the expected checksum, or if no checksum is expected.
 async fn checksum_matches(kept: &CachedArchive, file: &File, wanted: &FetchRequest<'_>) -> io::Result<bool> {
     let Some((by, value)) = wanted.checksum else { return Ok(true) };
     if kept.checksum.as_ref().is_some_and(|(known_by, known)| *known_by == by && known == value) {

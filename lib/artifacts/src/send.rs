@@ -1,4 +1,4 @@
-//! One upload with its attempts.
+//! One upload, including its repeated attempts.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

@@ -11,7 +11,7 @@ use crate::Judge;
 use crate::error::{Error, Refusal};
 use crate::limits::{BACKOFF, CONNECT_TIMEOUT, MAX_REDIRECTS, READ_TIMEOUT};
 
-/// HTTP clients that reach permitted targets only.
+/// HTTP clients that connect only to permitted targets.
 #[derive(Debug)]
 pub(crate) struct Web(Clients<Refusal>);
 
@@ -41,7 +41,7 @@ impl Web {
             .map(Self)
     }
 
-    /// Returns the client for a URL, unless a check that needs no DNS lookup refuses it.
+    /// Returns the client for a URL. Returns an error if a check that needs no DNS lookup refuses the URL.
     pub(crate) fn client(&self, url: &Url, is_secret: bool) -> Result<&Client, Error> {
         self.0.for_url(url).map_err(|why| match why {
             UrlError::NotHttp => Error::InvalidUrl,
@@ -106,8 +106,8 @@ pub(crate) fn classify_status(status: StatusCode) -> AttemptError {
     if passes { AttemptError::Transient(error) } else { AttemptError::Permanent(error) }
 }
 
-/// Returns the delays between attempts. The delays have no jitter, since a cell makes only a few attempts at
-/// the same time.
+/// Returns the delays between attempts. A cell makes only a few attempts at the same time, so the delays have
+/// no jitter.
 pub(crate) fn backoff() -> impl Iterator<Item = std::time::Duration> {
     ExponentialBuilder::default()
         .with_min_delay(BACKOFF.0)
@@ -116,7 +116,7 @@ pub(crate) fn backoff() -> impl Iterator<Item = std::time::Duration> {
         .build()
 }
 
-/// Returns an error's message with those of its causes.
+/// Returns the message of an error, followed by the messages of its causes.
 fn error_chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -91,7 +91,7 @@ impl Chain {
         self.hash
     }
 
-    /// Appends a message. Its position is not checked.
+    /// Appends a message. The position of the message is not checked.
     pub fn add(&mut self, message: &Message) {
         let mut next = Sha256::new();
         next.update(self.hash.0);
@@ -122,7 +122,7 @@ mod tests {
     fn every_byte_position_and_subject_changes_the_hash() {
         let log = [message(1, "a", b"one"), message(2, "b", b"two"), message(3, "a", b"three")];
         let whole = chain_hash(&log);
-        // The computation is fixed, because other programs may implement it: see
+        // Other programs may implement the computation, so it must never change: see
         // docs/guides/verify-the-log.md.
         assert_eq!(
             chain_hash(&log[..1]).to_string(),

@@ -1,5 +1,5 @@
 //! Checkpoints: signed statements that vouch for every message up to a position. A file of checkpoints has
-//! one JSON line per checkpoint. Each line contains the hash of the line before it.
+//! one JSON line per checkpoint. Each line contains the hash of the previous line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Chain, Hash};
 
-/// Maximum length of a checkpoint line that is read, in bytes. A line has about 600 bytes.
+/// Maximum length of a checkpoint line, in bytes. A typical line has about 600 bytes.
 pub const LINE_BYTES: usize = 4 * 1024;
 /// Prefix of the line with a secret key.
 const SECRET_PREFIX: &str = "muster-audit-secret:";
 
-/// Signing key. A process that has it can vouch for any content.
+/// Signing key. A process with this key can vouch for any content.
 pub struct Key(SigningKey);
 
 /// Public key of a signer. The text form has 64 hexadecimal digits.
@@ -45,7 +45,7 @@ pub struct Statement {
     pub cluster: ClusterId,
     /// Position up to which the checkpoint vouches for the log.
     pub position: Position,
-    /// Hash of the chain at that position.
+    /// Hash of the chain at `position`.
     pub hash: Hash,
     /// Time of the signature, as RFC 3339.
     pub time: String,
@@ -77,7 +77,7 @@ impl Key {
         Self(SigningKey::from_bytes(bytes))
     }
 
-    /// Returns the line that the key is stored as.
+    /// Returns the line in which the key is stored.
     #[must_use]
     pub fn secret_line(&self) -> String {
         format!("{SECRET_PREFIX}{}\n", HEXLOWER.encode(&self.0.to_bytes()))
@@ -117,7 +117,7 @@ impl Key {
     }
 }
 
-/// Returns the bytes that are signed: the statement as it appears in its line.
+/// Returns the signed bytes: the statement as it appears in its line.
 fn signed_bytes(statement: &Statement) -> Vec<u8> {
     serde_json::to_vec(statement).expect("a statement is plain data")
 }

@@ -15,7 +15,7 @@ pub const LOOKAHEAD: usize = 256;
 pub enum Side {
     /// The log that is audited.
     Audited,
-    /// The log that it is compared with.
+    /// The log that the audited log is compared with.
     Reference,
 }
 
@@ -24,7 +24,7 @@ pub enum Side {
 pub struct Compare {
     judged: Lookahead,
     other: Lookahead,
-    /// Position in the audited log of the last message that was paired with one of the other log.
+    /// Position in the audited log of the last message with a counterpart in the other log.
     last: Position,
 }
 

@@ -6,10 +6,10 @@
 //! …
 //! {"manifest":{"cluster":"…","program":"…","from":1,"to":41,"count":41,"sha256":"…","chain":"…"}}
 //! ```
-//! The line of an entry contains it as text, exactly as in the journal. An entry that is not valid UTF-8, or
-//! does not fit into a line as text, is stored in base64. The last line has the number of messages and the
-//! hash of everything before it. A file without it is incomplete. A file does not depend on the time or place
-//! of the export: the same log results in the same file.
+//! The line of an entry contains the entry as text, exactly as in the journal. An entry that is not valid
+//! UTF-8, or whose text does not fit into a line, is stored in base64. The last line is the manifest. It has
+//! the number of messages and the hash of everything before it. A file without a manifest is incomplete. The
+//! same log always results in the same file, independent of the time and place of the export.
 
 use data_encoding::BASE64;
 use schemas::names::{ClusterId, EntryId};
@@ -46,14 +46,14 @@ pub struct Manifest {
     pub program: String,
     /// Position of the first message.
     pub from: Position,
-    /// Position of the last message. One less than `from` if the export is empty.
+    /// Position of the last message. In an empty export, `from` minus one.
     pub to: Position,
     /// Number of messages.
     pub count: u64,
     /// SHA-256 of all bytes before the last line.
     pub sha256: Hash,
-    /// Hash of the chain at the last message, as in checkpoints. `None` if the export does not start at
-    /// position 1.
+    /// Hash of the chain at the last message, in the form of a checkpoint. `None` if the export does not
+    /// start at position 1.
     pub chain: Option<Hash>,
 }
 
@@ -99,15 +99,15 @@ pub enum ExportError {
         line: u64,
         reason: String,
     },
-    /// A position is missing or occurs too often.
+    /// A position is missing, or occurs more than once.
     #[error("found position {actual}, expected position {expected}: lines are missing or were added")]
     Gap {
-        /// Position that must follow the line before.
+        /// Position that must follow the previous line.
         expected: Position,
         /// Position in the line.
         actual: Position,
     },
-    /// The manifest is missing. The position is that of the last message.
+    /// The manifest is missing. The field contains the position of the last message.
     #[error("truncated: no manifest after position {0}")]
     Truncated(Position),
     /// The manifest does not match the lines before it.
@@ -125,7 +125,7 @@ pub enum ExportError {
     },
 }
 
-/// Writer of an export. The header comes first, then the messages, then the manifest.
+/// Writer of an export. The header comes first, followed by the messages and the manifest.
 #[derive(Debug)]
 pub struct Writer {
     head: Header,
@@ -249,7 +249,7 @@ impl Reader {
             State::Start => {
                 let head = head(line)?;
                 let (mut writer, _) = Writer::start(&head.program, head.cluster, head.from);
-                // Hash the line as it is in the file, not as this program would write it.
+                // Hash the line as stored in the file, not in the form that this program would write.
                 writer.hasher = Sha256::new();
                 writer.hasher.update(line);
                 self.state = State::Messages(Box::new(writer));
@@ -316,7 +316,7 @@ fn parse_message(line: &[u8]) -> Result<Message, String> {
     Ok(Message { position: line.position, subject: line.subject, id: line.id, bytes })
 }
 
-/// Compares the manifest in the file with the one that is computed from its lines.
+/// Compares the manifest in the file with the manifest that this program computes from the lines.
 fn check_manifest(says: &Manifest, read: &Manifest) -> Result<(), ExportError> {
     let differs = |what: &str, says: &str, is: &str| {
         Err(ExportError::Altered(format!("the manifest has {what} {says}, but the content has {is}")))
@@ -345,8 +345,8 @@ fn check_manifest(says: &Manifest, read: &Manifest) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// Returns the time of the last decision of an entry, without parsing the rest. `None` if the bytes are not
-/// an entry or contain no decision.
+/// Returns the time of the last decision of an entry, without parsing the rest of the entry. `None` if the
+/// bytes are not an entry or contain no decision.
 #[must_use]
 pub fn last_decision_time(bytes: &[u8]) -> Option<Timestamp> {
     #[derive(Deserialize)]
@@ -432,7 +432,7 @@ mod tests {
             let line = writer.add(message)?;
             Ok::<_, ExportError>(vec![head, line, writer.finish().1])
         };
-        // JSON escapes each of these bytes as six bytes.
+        // JSON escapes each control character as six bytes.
         let control = of(1, LINE_BYTES / 4);
         let lines = write(&control).unwrap();
         assert!(

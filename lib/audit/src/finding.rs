@@ -11,7 +11,7 @@ pub struct Finding {
     pub kind: Kind,
     /// First affected position.
     pub position: Position,
-    /// Last affected position. Equal to `position` if the exact position is known.
+    /// Last affected position. Equal to `position` if only one position is affected.
     pub last_position: Position,
     /// Affected aggregate, such as `lrp:web`. Empty if the finding concerns the log itself.
     pub target: String,
@@ -23,35 +23,35 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A message differs from the one that was at its position.
+    /// A message differs from the message that was originally at its position.
     Altered,
     /// A message is missing.
     Missing,
     /// A message was added.
     Inserted,
-    /// A message is at another position than before.
+    /// A message is at another position than originally.
     Moved,
     /// Messages between two checkpoints changed. The hash chain cannot identify them.
     RangeDiffers,
     /// A message is not an entry, so every reader skips it.
     InvalidEntry,
-    /// A later version of the program wrote the entry, and this one cannot read it.
+    /// A later version of the program wrote the entry. This version cannot read the entry.
     Unreadable,
     /// No state machine would have made this decision.
     Illegal,
-    /// The version, epoch or domain does not follow the last one of the aggregate.
+    /// The version, epoch or domain does not follow the previous version, epoch or domain of the aggregate.
     Version,
-    /// A cause or correlation does not lead to a valid decision.
+    /// A cause or correlation does not refer to a valid decision.
     Cause,
     /// The log shows that a guarantee was violated.
     InvariantViolated,
     /// The signature of a checkpoint does not match its key.
     Signature,
-    /// A checkpoint is signed with another key than the expected one.
+    /// A checkpoint is signed with a key other than the expected key.
     Key,
     /// A checkpoint belongs to another cluster.
     Cluster,
-    /// A checkpoint does not follow the one before it or cannot be parsed.
+    /// A checkpoint does not follow the previous checkpoint, or cannot be parsed.
     Checkpoint,
 }
 

@@ -1,7 +1,7 @@
 //! Verification of a log against its checkpoints.
 //!
-//! Each range between two checkpoints is hashed separately, starting with the hash of the first one. A
-//! difference is therefore reported only for the range that contains it.
+//! Each range between two checkpoints is hashed separately, starting with the hash of the first checkpoint.
+//! So a difference is reported only for the range that contains it.
 
 use schemas::Position;
 use schemas::names::ClusterId;
@@ -9,29 +9,29 @@ use schemas::names::ClusterId;
 use crate::checkpoint::{Checkpoint, PublicKey, Statement};
 use crate::{Chain, Finding, Hash, Kind, Message};
 
-/// Criteria for checkpoints that count.
+/// Criteria for trusted checkpoints.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trust {
-    /// Key of the checkpoints that count. `None` selects the key of the first checkpoint.
+    /// Key of trusted checkpoints. `None` selects the key of the first checkpoint.
     pub key: Option<PublicKey>,
-    /// Cluster of the checkpoints that count. `None` accepts every cluster.
+    /// Cluster of trusted checkpoints. `None` accepts every cluster.
     pub cluster: Option<ClusterId>,
 }
 
 /// Maximum number of findings that are kept for one file of checkpoints. Further findings are only counted.
 pub const MAX_FINDINGS: usize = 1_000;
 
-/// Checkpoints that count, and findings about the others.
+/// Trusted checkpoints, and findings about all other checkpoints.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoints {
-    /// Checkpoints that count, in order.
+    /// Trusted checkpoints, in order.
     pub trusted: Vec<Statement>,
     /// The first [`MAX_FINDINGS`] findings.
     pub findings: Vec<Finding>,
     /// Number of further findings.
     pub omitted_findings: u64,
     trust: Trust,
-    /// Number of lines so far. `previous` is the hash of the last one.
+    /// Number of lines so far. `previous` is the hash of the last line.
     lines: usize,
     previous: Option<Hash>,
 }
@@ -119,7 +119,7 @@ impl Checkpoints {
         } else {
             None
         };
-        // The line before was changed or removed. This checkpoint still counts.
+        // The previous line was changed or removed. This checkpoint is still trusted.
         if genuine && says.previous != previous {
             let what = format!(
                 "checkpoint {number} does not follow the line before it: lines are missing or were changed"
@@ -140,7 +140,7 @@ pub struct Verifier {
     /// Number of checkpoints that have been passed.
     passed_checkpoints: usize,
     /// Chain since the last checkpoint or the start of the log. `None` if no checkpoint vouches for the
-    /// messages before it.
+    /// messages before the chain.
     range_chain: Option<Chain>,
     /// Position before the first message of the chain.
     range_start: Position,
@@ -212,7 +212,7 @@ impl Verifier {
         self.range_chain = Some(Chain::resume(checkpoint.position, checkpoint.hash));
     }
 
-    /// Ends the log. Positions after the end that a checkpoint vouches for are reported as missing.
+    /// Ends the log. If a checkpoint vouches for positions after the end, reports these positions as missing.
     #[must_use]
     pub fn finish(self) -> Vec<Finding> {
         let beyond = self.trusted[self.passed_checkpoints..].last();

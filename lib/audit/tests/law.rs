@@ -16,7 +16,7 @@ use schemas::task::{self, Outcome};
 use schemas::{Decision, Entry, Indices, Place, Places, Position, Timestamp, desired, domain as domains};
 use uuid::Uuid;
 
-/// A log that is judged as decisions are added.
+/// A log whose decisions are judged (checked for legality) when they are added.
 #[derive(Clone, Default)]
 struct Log {
     world: World,
@@ -62,7 +62,7 @@ fn cell(name: &str) -> Actor {
     Actor::Cell(cell_id(name))
 }
 
-/// Returns a decision that starts a chain. Its time is its number in seconds.
+/// Returns a decision that starts a chain. The time of the decision is its number, in seconds.
 fn decision(number: u64, version: u64, aggregate: Aggregate, actor: Actor, events: Vec<Event>) -> Decision {
     let (id, at) = (Uuid::from_u128(number.into()), Timestamp::from_millis(number * 1_000));
     Decision { version, actor, ..fixtures::decision(id, at, aggregate, events) }
@@ -115,7 +115,8 @@ fn claimed_log() -> Log {
     log
 }
 
-/// Returns the bytes of an entry as a later version writes it, with an event that this version does not know.
+/// Returns the bytes of an entry in the form of a later version. The entry has an event that this version
+/// does not know.
 fn newer_entry_bytes(decision: Decision) -> Vec<u8> {
     let entry = Entry { id: EntryId(decision.id.0), format: FORMAT, decisions: vec![decision] };
     String::from_utf8(entry.encode()).unwrap().replace("claimed.v1", "painted.v9").into_bytes()
@@ -153,7 +154,7 @@ fn decisions_after_quarantined_entry_are_not_judged_until_next_epoch() {
             client(),
             vec![Event::Desired(desired::Event::Removed {})],
         ));
-        // The next epoch is judged completely.
+        // All decisions of the next epoch are judged.
         log.add_legal(decision(7, 7, web_process(7), client(), desire()));
         let forged = decision(8, 8, web_process(7), cell("c1"), vec![claimed(3, "c2")]);
         assert_eq!(log.kinds_if_added(forged), [Kind::Illegal]);

@@ -1,4 +1,4 @@
-//! Frames of the Unix socket protocol, each with its length before it.
+//! Frames of the Unix socket protocol, each preceded by its length.
 //!
 //! ```text
 //!   length of the rest  kind  number  milliseconds  length  subject  length  other  payload
@@ -13,19 +13,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::limits::FRAME_BYTES;
 
-/// Greeting of a client. The server rejects a client with another protocol by it.
+/// Greeting of a client, which identifies the protocol. The server rejects clients of other protocols.
 pub(super) const GREETING: &str = "muster-bus-1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Client: the greeting is in the subject, the inbox in `extra`. The server answers it.
+    /// Client: the greeting is in the subject, the inbox in `extra`. The server responds to the greeting.
     Hello,
     /// Client: a message to publish.
     Publish,
-    /// Client: a request with a number and a timeout. The server may not answer it.
+    /// Client: a request with a number and a timeout. The server may not respond.
     Request,
-    /// Client: subscribe to the subject under this number, in the group of `extra` unless that is empty. The
-    /// server answers it.
+    /// Client: subscribe to the subject under this number. If `extra` is not empty, it names the queue group
+    /// of the subscription. The server responds.
     Subscribe,
     /// Client: end the subscription with this number.
     Unsubscribe,
@@ -96,7 +96,7 @@ impl Frame {
     }
 }
 
-/// Length of the fixed fields of a frame in bytes, without the length before it.
+/// Length of the fixed fields of a frame in bytes, without the length field before the frame.
 const HEADER_BYTES: usize = 1 + 8 + 4 + 2 + 2;
 
 fn read_text(bytes: &mut Bytes) -> Option<String> {
@@ -122,7 +122,7 @@ pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Opti
     Frame::decode(bytes.into()).map(Some).ok_or_else(|| invalid_data("invalid frame"))
 }
 
-/// Writes a frame together with the frames that are queued.
+/// Writes a frame together with the queued frames.
 pub(super) async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     first: Frame,
@@ -159,7 +159,8 @@ mod tests {
             frame.encode(&mut bytes).unwrap();
             assert_eq!(read(&mut bytes.as_ref()).await.unwrap(), Some(frame));
             for cut in 1..bytes.len() {
-                // A cut within the length is the end of the stream. A later cut is an error.
+                // If the stream is cut within the length field, the result is the end of the stream. A later
+                // cut is an error.
                 assert!(!matches!(read(&mut &bytes[..cut]).await, Ok(Some(_))));
             }
         }

@@ -26,7 +26,7 @@ struct Shared {
     subscribers: Trie<Subscriber>,
     /// Pending requests by reply subject.
     pending: BTreeMap<String, oneshot::Sender<Bytes>>,
-    /// Last number that was assigned to a subscriber or a request.
+    /// Last number assigned to a subscriber or a request.
     last_number: u64,
     /// Counter that selects the next member of every group.
     group_turn: usize,
@@ -46,13 +46,14 @@ impl Default for InProcess {
 }
 
 impl InProcess {
-    /// Creates a bus. Replies to its requests go to `muster.inbox.local`.
+    /// Creates a bus. Replies to requests from this handle go to `muster.inbox.local`.
     #[must_use]
     pub fn new() -> Self {
         Self { shared: Arc::default(), inbox: format!("{INBOX_ROOT}local").into() }
     }
 
-    /// Returns a handle to the same bus. Replies to its requests go to `inbox`, such as `muster.inbox.bbs`.
+    /// Returns a handle to the same bus. Replies to requests from this handle go to `inbox`, such as
+    /// `muster.inbox.bbs`.
     ///
     /// # Errors
     /// Returns an error if `inbox` is not a subject below [`INBOX_ROOT`].
@@ -70,7 +71,7 @@ impl InProcess {
     pub(super) fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
         let mut shared = self.shared();
         if let Some(asked) = shared.pending.remove(subject) {
-            // The request may just have timed out. The reply is then dropped.
+            // If the request has just timed out, the reply is dropped.
             drop(asked.send(payload));
             return Ok(());
         }

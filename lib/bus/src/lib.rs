@@ -1,8 +1,8 @@
-//! The bus, which carries requests and notifications. It may lose, delay, repeat or reorder messages without
-//! harm.
+//! The bus: carries requests and notifications between services. The services tolerate messages that the bus
+//! loses, delays, repeats or reorders.
 //!
 //! A subject consists of tokens separated by dots. In a pattern, `*` matches one token, and `>` at the end
-//! matches one or more.
+//! matches one or more tokens.
 
 mod frame;
 mod in_process;
@@ -38,7 +38,7 @@ pub const DEFAULT_INBOX_ROOT: &str = "_INBOX.";
 pub enum Bus {
     /// Bus between the services of one process.
     InProcess(InProcess),
-    /// Bus of another process, which serves its [`InProcess`] bus over a Unix socket.
+    /// Bus of another process. The other process serves its [`InProcess`] bus over a Unix socket.
     Socket(Socket),
     /// Bus over a NATS server.
     Nats(Nats),
@@ -53,8 +53,8 @@ pub struct Incoming {
     pub reply: Option<ReplyTo>,
 }
 
-/// Reply subject of a request. The requester chooses it, so check that it is an inbox of a role that may send
-/// the request.
+/// Reply subject of a request. The requester chooses the reply subject. The receiver must check that the
+/// subject is an inbox of a role that may send the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
     subject: String,
@@ -94,7 +94,7 @@ pub enum BusError {
 /// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The subject has no subscriber. The request was definitely not received.
+    /// The subject has no subscriber. No service received the request.
     #[error("no responder on {0}")]
     NoResponder(String),
     /// No response arrived in time. The request may have been carried out.
@@ -117,10 +117,10 @@ impl From<BusError> for RequestError {
     }
 }
 
-/// Receiver of the messages of a subscription. Dropping it ends the subscription.
+/// Receiver of the messages of a subscription. Dropping the receiver ends the subscription.
 ///
-/// At most [`limits::SUBSCRIPTION_QUEUE`] messages are queued. If the receiver does not read them in time,
-/// further messages are dropped. A slow receiver never delays others.
+/// At most [`limits::SUBSCRIPTION_QUEUE`] messages are queued. While the queue is full, further messages are
+/// dropped. A slow receiver never delays other receivers.
 #[derive(Debug)]
 pub struct Subscription(Source);
 
@@ -203,7 +203,7 @@ impl Bus {
     }
 
     /// Publishes a message to the subscribers of the subject. Success does not mean that a subscriber has
-    /// received it.
+    /// received the message.
     ///
     /// # Errors
     /// Returns an error if `subject` is invalid or belongs to the journal, if the payload is larger than
@@ -217,16 +217,16 @@ impl Bus {
         }
     }
 
-    /// Waits until published messages have been sent. Call it before the program exits.
+    /// Waits until published messages have been sent. Must be called before the program exits.
     pub async fn flush(&self) {
         match self {
-            // In-process messages have been delivered. A socket has no acknowledgement to wait for.
+            // In-process messages have been delivered already. A socket sends no acknowledgements.
             Self::InProcess(_) | Self::Socket(_) => {}
             Self::Nats(bus) => bus.flush().await,
         }
     }
 
-    /// Sends a request and returns the first response. Waits for it for at most `patience`.
+    /// Sends a request and returns the first response. Waits at most `patience` for the response.
     ///
     /// # Errors
     /// See [`RequestError`]. A missing subscriber is reported immediately.
@@ -244,8 +244,8 @@ impl Bus {
         }
     }
 
-    /// Subscribes to a pattern. Each message is delivered to one of the subscriptions with the same `group`.
-    /// On NATS, the server may still be processing the subscription when this method returns.
+    /// Subscribes to a pattern. Among the subscriptions with the same `group`, each message is delivered to
+    /// one. On NATS, the server may still be processing the subscription when this method returns.
     ///
     /// # Errors
     /// Returns an error if `pattern` or `group` is invalid or the connection is closed.
@@ -264,9 +264,10 @@ impl Bus {
     /// Sends the reply to a request.
     ///
     /// # Errors
-    /// Returns an error if the reply subject is below neither [`INBOX_ROOT`] nor [`DEFAULT_INBOX_ROOT`]. A
-    /// forged reply subject therefore cannot make the receiver publish elsewhere. Also returns an error if
-    /// the payload is larger than [`schemas::limits::MESSAGE_BYTES`] or the connection is closed.
+    /// Returns an error if the reply subject is neither below [`INBOX_ROOT`] nor below
+    /// [`DEFAULT_INBOX_ROOT`]. So a forged reply subject cannot make the receiver publish to another subject.
+    /// Also returns an error if the payload is larger than [`schemas::limits::MESSAGE_BYTES`] or the
+    /// connection is closed.
     pub async fn reply(&self, to: &ReplyTo, payload: Bytes) -> Result<(), BusError> {
         if ![INBOX_ROOT, DEFAULT_INBOX_ROOT].iter().any(|root| to.subject.starts_with(root)) {
             return Err(BusError::Refused(format!("{:?} is not an inbox", to.subject)));
@@ -284,8 +285,8 @@ impl Bus {
         }
     }
 
-    /// Returns `true` if the reply subject of a request proves the identity of the requester. This holds for
-    /// servers that require authentication.
+    /// Returns `true` if the reply subject of a request proves the identity of the requester. This is the
+    /// case on servers that require authentication.
     #[must_use]
     pub fn proves_identity(&self) -> bool {
         match self {
@@ -294,8 +295,8 @@ impl Bus {
         }
     }
 
-    /// Serves this bus to other processes of the same user over a Unix socket at `path`, until the returned
-    /// server is dropped.
+    /// Serves this bus to other processes of the same user over a Unix socket at `path`. Dropping the
+    /// returned server ends the service.
     ///
     /// # Errors
     /// Returns an error if this bus is not in process or the socket cannot be created.

@@ -27,5 +27,5 @@ pub const FRAME_BYTES: usize = schemas::limits::MESSAGE_BYTES + 4 * SUBJECT_BYTE
 /// Timeout for the greeting of a new Unix socket connection.
 pub const SOCKET_HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Delay before a connection that a server refused is tried once more.
+/// Delay before the single retry of a connection that a server refused.
 pub const REFUSED_RETRY_DELAY: Duration = Duration::from_millis(250);

@@ -1,5 +1,5 @@
-//! Rate limit for log lines that a remote party can cause. A few lines of each kind are logged per second,
-//! and the others are counted.
+//! Rate limit for log lines that a remote party can cause. A few lines of each kind are logged per second.
+//! Further lines are only counted.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -31,8 +31,8 @@ impl LogLimit {
         Self(Mutex::new(Window { began: None, logged: 0, suppressed: 0 }))
     }
 
-    /// Calls `log` unless five lines of this kind were logged within the last second. The next line that is
-    /// logged is preceded by the number of suppressed lines.
+    /// Calls `log` unless five lines of this kind were logged within the last second. The number of
+    /// suppressed lines is logged before the next line.
     pub fn log(&self, log: impl FnOnce()) {
         let Some(left_out) = self.admit() else { return };
         if left_out > 0 {
@@ -41,7 +41,7 @@ impl LogLimit {
         log();
     }
 
-    /// Counts a line. Returns the number of lines that were suppressed before it, or `None` if it is
+    /// Counts a line. Returns the number of lines suppressed before this line. Returns `None` if this line is
     /// suppressed as well.
     fn admit(&self) -> Option<u64> {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);

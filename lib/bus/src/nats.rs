@@ -31,7 +31,7 @@ pub struct Settings {
     pub inbox: String,
     pub login: Login,
     pub tls: Tls,
-    /// Timeout of the first connect. A connection that is lost later is reestablished without a limit.
+    /// Timeout of the first connect. A connection that is lost later is reestablished without a time limit.
     pub connect_timeout: Duration,
     /// Number of operations that the server refused because of a missing permission. Several connections may
     /// share the counter.
@@ -62,7 +62,7 @@ pub struct Tls {
     pub required: bool,
     /// `true` starts the encryption before the first message of the server (`handshake_first`).
     pub handshake_first: bool,
-    /// File with trusted root certificates. `None` trusts those of the system.
+    /// File with trusted root certificates. `None` selects the root certificates of the system.
     pub roots: Option<PathBuf>,
     /// Files with the client's certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
@@ -96,7 +96,8 @@ pub enum ConnectError {
     Settings(String),
 }
 
-/// Connection to a NATS server. Clones share the same connection. It reconnects automatically.
+/// Connection to a NATS server. Clones share the same connection. The connection is reestablished
+/// automatically.
 #[derive(Clone, Debug)]
 pub struct Connection {
     client: async_nats::Client,
@@ -265,8 +266,8 @@ impl Connection {
         self.client.connection_state() == State::Connected
     }
 
-    /// Returns a watch on the number of times that the connection was established. It changes after every
-    /// reconnect.
+    /// Returns a watch on the number of times that the connection was established. The number changes after
+    /// every reconnect.
     #[must_use]
     pub fn connect_count(&self) -> watch::Receiver<u64> {
         self.connect_count.clone()
@@ -299,14 +300,14 @@ impl Connection {
         self.violations.lock().messages.clone()
     }
 
-    /// Returns `true` if the server refused a publish on `subject` after `since`. The server reports it
-    /// separately from the message, so this explains a missing response.
+    /// Returns `true` if the server refused a publish on `subject` after `since`. The server reports the
+    /// refusal separately from the message. Such a refusal explains a missing response.
     #[must_use]
     pub fn publish_was_denied(&self, subject: &str, since: Instant) -> bool {
         self.violations.denied_since(subject, since)
     }
 
-    /// Waits until the server refuses a publish on `subject`. Use it while waiting for a response.
+    /// Waits until the server refuses a publish on `subject`. Use this function while waiting for a response.
     pub async fn publish_denied(&self, subject: &str, since: Instant) {
         let mut counted = self.violations.changes.subscribe();
         while !self.publish_was_denied(subject, since) {
@@ -317,8 +318,8 @@ impl Connection {
     }
 }
 
-/// Permission violations of a connection. There are none if every program has the permissions of its role. A
-/// violation indicates a wrong configuration or an attack.
+/// Permission violations of a connection. If every program has the permissions of its role, no violation
+/// occurs. A violation indicates a wrong configuration or an attack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Denials {
     /// Number of refused messages.

@@ -18,7 +18,7 @@ pub struct Nats {
 
 impl From<Connection> for Bus {
     /// Creates a bus over a connection. Do not use the connection that writes to the journal: messages from
-    /// the bus must not be able to reach it.
+    /// the bus must not reach the journal's connection.
     fn from(connection: Connection) -> Self {
         Self::Nats(Nats { connection })
     }
@@ -31,8 +31,8 @@ impl Nats {
         &self.connection
     }
 
-    /// Returns an error without a connection. The client would otherwise send the message after the next
-    /// reconnect, when it is outdated.
+    /// Returns an error if the connection is lost. Otherwise the client would send the message after the next
+    /// reconnect, when the message is outdated.
     fn check_connected(&self) -> Result<(), BusError> {
         if self.connection.is_connected() {
             return Ok(());
@@ -69,14 +69,14 @@ impl Nats {
     ) -> Result<Bytes, RequestError> {
         self.check_connected()?;
         let asked = Instant::now();
-        // The timeout of the request would start only when the connection accepts it.
+        // The timeout of the request would start only after the connection has accepted the request.
         let request = Request::new().payload(payload).timeout(None);
         let answer = timeout(patience, self.connection.client().send_request(subject.to_owned(), request));
         let late = || RequestError::TimedOut(patience);
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
-            // The server reports a missing permission immediately, and the request gets no response.
+            // The server reports a missing permission immediately, and sends no response to the request.
             () = self.connection.publish_denied(subject, asked) => {
                 return Err(RequestError::Refused(format!("no permission to publish on {subject}")));
             }
@@ -109,8 +109,8 @@ impl Nats {
         };
         let subscriber = subscriber.map_err(|error| BusError::Disconnected(error.to_string()))?;
         if self.connection.is_connected() {
-            // The subscription is sent before this method returns. Without a connection it is sent after the
-            // next reconnect.
+            // The subscription is sent before this method returns. If the connection is lost, it is sent
+            // after the next reconnect.
             drop(timeout(API_TIMEOUT, client.flush()).await.map(drop));
         }
         Ok(Subscription(Source::Nats(Box::new(subscriber), pattern.to_owned())))

@@ -9,11 +9,11 @@ use tokio::time::sleep;
 use crate::nats::Connection;
 use crate::{Bus, BusError};
 
-/// A name that no stream has. No stream stores a message that expects this one.
+/// Name of a stream that does not exist. No stream stores a message that expects this stream.
 const NO_STREAM: &str = "NONE-OF-THESE";
 /// Timeout of the request that follows all attempts.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval of the checks for new refusals. The wait ends after `LOOKS` checks without a new one.
+/// Interval of the checks for new refusals. The wait ends after [`QUIET_POLLS`] checks without a new refusal.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const QUIET_POLLS: u32 = 3;
 
@@ -29,8 +29,9 @@ pub struct Operations {
 /// Attempts all operations and returns those that the server refuses.
 ///
 /// The published messages are empty, are not stored by any stream and have no reply subject. Received
-/// messages are dropped. `question` is a subject that requests may be sent to. A request on it ends the
-/// attempts: the server processes messages in order, so its response arrives after every refusal.
+/// messages are dropped. `question` is a subject that requests may be sent to. A request on `question` ends
+/// the attempts. The server processes messages in order, so the response to this request arrives after every
+/// refusal.
 ///
 /// # Errors
 /// Returns an error if the connection is lost.

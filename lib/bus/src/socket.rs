@@ -1,4 +1,4 @@
-//! Client of the Unix socket over which another process serves its bus.
+//! Client of the Unix socket on which another process serves its bus.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,12 +16,12 @@ use super::frame::{self, Frame, GREETING, Kind};
 use super::{BusError, Guard, Incoming, Inlet, ReplyTo, RequestError, Source, Subscription, subject};
 use crate::limits::{API_TIMEOUT, SOCKET_QUEUE};
 
-/// Connection to the bus of another process. Clones share the same connection. It ends with that process and
-/// does not reconnect.
+/// Connection to the bus of another process. Clones share the same connection. The connection ends with the
+/// other process and does not reconnect.
 #[derive(Clone, Debug)]
 pub struct Socket {
     wire: Arc<Wire>,
-    /// Tasks that read and write. They end with the last clone and the last subscription.
+    /// Tasks that read and write. The tasks end with the last clone and the last subscription.
     _tasks: Arc<[AbortOnDropHandle<()>; 2]>,
 }
 
@@ -34,7 +34,7 @@ struct Wire {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Last number that was assigned to a request or a subscription.
+    /// Last number assigned to a request or a subscription.
     last_number: u64,
     pending: BTreeMap<u64, oneshot::Sender<Frame>>,
     subscriptions: BTreeMap<u64, Inlet>,
@@ -105,7 +105,7 @@ impl Socket {
         Ok(Subscription(Source::Queue(messages, Guard::Socket(registration))))
     }
 
-    /// Sends a frame and waits for the response with its number. A frame without a number is assigned one.
+    /// Sends a frame and waits for the response with the same number. A frame without a number gets one.
     async fn call(&self, mut frame: Frame, patience: Duration) -> Result<Bytes, RequestError> {
         if frame.number == 0 {
             frame.number = self.wire.next_number();
@@ -158,7 +158,7 @@ impl Wire {
     }
 
     /// Ends a subscription at the server. If the frame cannot be queued, the next message for the
-    /// subscription causes another one.
+    /// subscription causes a new attempt.
     fn unsubscribe(&self, number: u64) {
         if let Err(error) = self.frames.try_send(Frame::new(Kind::Unsubscribe, number)) {
             tracing::debug!(%error, number, "cannot send the end of a subscription yet");
@@ -168,7 +168,7 @@ impl Wire {
     fn handle_frame(&self, frame: Frame) {
         if frame.kind != Kind::Message {
             let asked = self.state().pending.remove(&frame.number);
-            // The request may have timed out. The response is then dropped.
+            // The request may have timed out. In that case, the response is dropped.
             drop(asked.map(|asked| asked.send(frame)));
             return;
         }

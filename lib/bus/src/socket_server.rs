@@ -1,4 +1,4 @@
-//! Unix socket over which this process serves its bus to other processes of the same user.
+//! Unix socket on which this process serves its bus to other processes of the same user.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -29,14 +29,14 @@ const BACKLOG: i32 = 128;
 /// Error while serving a bus over a Unix socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The bus belongs to another process or a server.
+    /// The bus is not in this process, but in another process or on a server.
     #[error("only an in-process bus can be served over a socket")]
     NotInProcess,
     #[error("cannot create the socket {}", path.display())]
     Unusable { path: PathBuf, source: io::Error },
 }
 
-/// Unix socket that serves a bus. Dropping it removes the socket and closes its connections.
+/// Unix socket that serves a bus. On drop, the socket is removed and its connections are closed.
 #[derive(Debug)]
 pub struct SocketServer {
     path: PathBuf,
@@ -66,8 +66,8 @@ impl Drop for SocketServer {
     }
 }
 
-/// Creates the socket for this user only: it accepts no connection before its mode is set. It is bound under
-/// its final name, from which `systemd-tmpfiles` detects that it is in use.
+/// Creates the socket for this user only: the socket accepts no connection before its mode is set. The socket
+/// is bound under its final name. By this name, `systemd-tmpfiles` detects that the socket is in use.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     if is_stale_socket(path)? {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
@@ -83,8 +83,8 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(socket.into())
 }
 
-/// Returns `true` if there is a socket of this user, which may be replaced, and `false` if there is nothing.
-/// Other files, and files of other users, are an error and stay unchanged.
+/// Returns `true` if a socket of this user exists and may be replaced. Returns `false` if nothing exists at
+/// the path. Other files, and files of other users, cause an error and stay unchanged.
 fn is_stale_socket(path: &Path) -> io::Result<bool> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -171,7 +171,7 @@ impl SocketConnection {
     ) -> io::Result<()> {
         self.send(Frame::new(Kind::Response, hello.number)).await?;
         loop {
-            // If the writer ends first, a partly read frame is lost. The whole connection ends then.
+            // If the writer ends first, a partly read frame is lost. In that case, the whole connection ends.
             let frame = tokio::select! {
                 frame = frame::read(&mut reader) => frame?,
                 written = &mut writing => return written.unwrap_or_else(|error| Err(io::Error::other(error))),
@@ -229,7 +229,7 @@ impl SocketConnection {
                     Frame { extra, ..Frame::new(Kind::Refused, frame.number) }
                 }
             };
-            // The connection may be closed. The response is then dropped.
+            // The connection may be closed. In that case, the response is dropped.
             drop(frames.send(answer).await);
         });
         Ok(())

@@ -1,5 +1,5 @@
-//! Validation and matching of subjects, patterns and groups. All messages and subscriptions of the bus are
-//! checked here.
+//! Validation and matching of subjects, patterns and groups. The functions check all messages and
+//! subscriptions of the bus.
 
 use schemas::limits::MESSAGE_BYTES;
 use schemas::subject::EVENT_ROOT;
@@ -26,15 +26,15 @@ pub(super) fn check_subject(text: &str) -> Result<(), BusError> {
     check_tokens(text, "subject", |token| !matches!(token, "*" | ">"))
 }
 
-/// Checks that `text` is a pattern: `*` matches one token, `>` at the end matches one or more.
+/// Checks that `text` is a pattern. `*` matches one token, and `>` at the end matches one or more tokens.
 pub(super) fn check_pattern(text: &str) -> Result<(), BusError> {
     let body = text.strip_suffix(".>").unwrap_or(if text == ">" { "*" } else { text });
     check_tokens(body, "pattern", |token| token != ">")?;
     check_tokens(text, "pattern", |_| true)
 }
 
-/// Returns `true` if a pattern matches a subject. In the subject, `*` and `>` are ordinary tokens, because a
-/// server accepts them there.
+/// Returns `true` if a pattern matches a subject. `*` and `>` in the subject are ordinary tokens, because a
+/// server accepts them in subjects.
 pub(super) fn matches(pattern: &str, subject: &str) -> bool {
     let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
     loop {

@@ -1,4 +1,4 @@
-//! Trie of subscription patterns, by their tokens.
+//! Trie of subscription patterns. Each level corresponds to one token.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ pub(super) struct Trie<T> {
     tokens: BTreeMap<Box<str>, Self>,
     /// Values whose pattern ends at this node.
     exact: Vec<T>,
-    /// Values whose pattern ends with `>` at this node.
+    /// Values whose pattern ends with `>` after this node.
     below: Vec<T>,
 }
 
@@ -30,7 +30,8 @@ impl<T> Trie<T> {
         if below { &mut node.below } else { &mut node.exact }.push(value);
     }
 
-    /// Removes the values of a pattern for which `gone` returns `true`, and the nodes that become empty.
+    /// Removes the values of a pattern for which `gone` returns `true`. Nodes that become empty are removed,
+    /// too.
     pub(super) fn remove(&mut self, pattern: &str, gone: impl Fn(&T) -> bool) {
         let (prefix, below) = split(pattern);
         let words: Vec<&str> = prefix.map(|prefix| prefix.split('.').collect()).unwrap_or_default();
@@ -69,7 +70,7 @@ impl<T> Trie<T> {
     }
 }
 
-/// Returns a pattern without its `>`, and `true` if it had one.
+/// Returns a pattern without its `>`. The second value is `true` if the pattern ended with `>`.
 fn split(pattern: &str) -> (Option<&str>, bool) {
     match pattern.strip_suffix('>') {
         Some(prefix) => (prefix.strip_suffix('.'), true),

@@ -1,4 +1,4 @@
-//! Tests of the behaviour that all buses share, and of features of single ones.
+//! Tests of the behaviour that all buses share, and of features of single buses.
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Two handles to one bus, and the resources that must live as long.
+/// Two handles to one bus, and the resources that must live as long as the handles.
 struct Bench {
     name: &'static str,
     bbs: Bus,
@@ -44,8 +44,8 @@ async fn benches() -> [Bench; 4] {
     [in_process, socket_bench(true).await, socket_bench(false).await, nats_bench().await]
 }
 
-/// The rep is connected over the socket. With `both`, so is the BBS; otherwise it uses the bus of the
-/// server's process.
+/// Returns a bench with a rep that is connected over the socket. If `both` is set, the BBS is connected over
+/// the socket, too. Otherwise the BBS uses the bus of the server's process.
 async fn socket_bench(both: bool) -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bus.sock");
@@ -70,7 +70,7 @@ async fn connect(server: &NatsServer, role: &str) -> Bus {
     Bus::from(settings.connect().await.unwrap())
 }
 
-/// Answers every request with its own payload until the task is aborted.
+/// Answers every request with the payload of the request until the task is aborted.
 async fn echo(bus: &Bus, pattern: &str, group: Option<&str>) -> tokio::task::JoinHandle<()> {
     let (bus, mut questions) = (bus.clone(), bus.subscribe(pattern, group).await.unwrap());
     tokio::spawn(async move {
@@ -204,7 +204,8 @@ async fn slow_subscriber_loses_messages_without_delaying_others() {
         let sent = SUBSCRIPTION_QUEUE + SUBSCRIPTION_QUEUE / 4;
         for n in 0..sent {
             rep.publish("flood", n.to_string().into()).await.unwrap();
-            // At this pace the connection itself loses no message. The test is about the losses of the queue.
+            // At this pace, the connection itself loses no message. The test is only about the losses of the
+            // queue.
             if n % 512 == 0 {
                 rep.request("question", "still there?".into(), PATIENCE).await.unwrap();
             }
@@ -214,7 +215,7 @@ async fn slow_subscriber_loses_messages_without_delaying_others() {
         while next(&mut slow).await.is_some() {
             got += 1;
         }
-        // Over a socket there are two queues, and both hold messages.
+        // Over a socket, there are two queues that hold messages.
         assert!((SUBSCRIPTION_QUEUE..sent).contains(&got), "{name}: {got}");
         answering.abort();
     }
@@ -249,7 +250,7 @@ async fn forged_reply_subject_is_refused() {
     let server = NatsServer::start(folder.path()).await.unwrap();
     let bbs = connect(&server, "bbs").await;
     let mut questions = bbs.subscribe("question", None).await.unwrap();
-    // The server has processed the subscription once it has answered a later request.
+    // When the server has answered a later request, it has processed the subscription.
     bbs.request("nobody", Bytes::new(), PATIENCE).await.unwrap_err();
     let mut raw = tokio::net::TcpStream::connect(server.url.strip_prefix("nats://").unwrap()).await.unwrap();
     raw.write_all(b"CONNECT {\"verbose\":false}\r\nPUB question muster.event.cluster 2\r\nhi\r\n")
@@ -266,7 +267,7 @@ async fn invalid_frame_closes_only_its_socket_connection() {
     let path = folder.path().join("bus.sock");
     let local = Bus::in_process("muster.inbox.bbs").unwrap();
     let server = local.serve_socket(&path).unwrap();
-    // The kernel lists the socket under its own name.
+    // The kernel lists the socket under the socket's own name.
     let in_use = std::fs::read_to_string("/proc/net/unix").unwrap();
     assert!(in_use.lines().any(|line| line.ends_with(&format!(" {}", path.display()))), "{in_use}");
     let second = local.serve_socket(&path).unwrap_err();
@@ -281,7 +282,7 @@ async fn invalid_frame_closes_only_its_socket_connection() {
         bad.write_all(garbage).await.unwrap();
         bad.shutdown().await.unwrap();
         let mut rest = Vec::new();
-        // The server closes the connection. This may arrive as a reset.
+        // The server closes the connection. The client may see this as a reset.
         drop(timeout(PATIENCE, bad.read_to_end(&mut rest)).await.unwrap());
         assert!(rest.is_empty());
         assert_eq!(good.request("question", "there?".into(), PATIENCE).await.unwrap(), "there?");

@@ -1,8 +1,8 @@
-//! Example of a service that publishes its desired state. It keeps one process as described in a file,
+//! Example of a service that publishes its desired state. The service publishes the process in a file,
 //! refreshes the domain, and prints the events of the process.
 //!
-//! `cargo run -p client --example publish -- examples/web.json`, against `MUSTER_NATS_URL` or a local
-//! cluster.
+//! Run it with `cargo run -p client --example publish -- examples/web.json`. It connects to `MUSTER_NATS_URL`
+//! or to a local cluster.
 
 use std::error::Error;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use schemas::names::ClientName;
 use schemas::query::ReadEntry;
 use schemas::{Position, spec};
 
-/// Time for which the domain stays fresh if this service dies: long enough to restart it.
+/// Time for which the domain stays fresh after the death of this service. Long enough to restart the service.
 const FRESH_TTL: Duration = Duration::from_secs(120);
 
 #[tokio::main]
@@ -25,16 +25,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Ok(url) => Target::nats(&url),
         Err(_) => Target::Socket(default_socket()),
     };
-    // The domain and the name are in the subject of every command, where permissions can enforce them.
+    // The subject of every command contains the domain and the name. The server can enforce permissions on
+    // subjects.
     let client = Client::connect(target).domain(lrp.domain.clone()).name(ClientName::new("publish")?).await?;
 
-    // Done at every start: this desires the process, or updates it if it is desired already. An unchanged
-    // process is not restarted.
+    // Called at every start. Creates the process, or updates the existing process. An unchanged process is
+    // not restarted.
     let done = client.clone().with_reason("published by the example").publish_lrp(lrp).await?;
     print_line(&format!("desired {guid} at position {}", done.position));
 
-    // The domain is up to date only after everything is published. From now on, instances that are not
-    // desired may be stopped.
+    // Refresh the domain only after everything is published. After the refresh, the cluster may stop
+    // instances that are not desired.
     client.refresh_domain(Some(FRESH_TTL)).await?;
 
     let events = client.events(Position(done.position.0 - 1)).for_target(format!("lrp:{guid}"));
@@ -53,7 +54,7 @@ async fn keep_fresh(client: &Client) -> Result<(), client::Error> {
     }
 }
 
-/// Prints the events. If the BBS or the NATS server is unavailable for a while, this only waits.
+/// Prints the events. If the BBS or the NATS server is unavailable, waits until it is available again.
 async fn print(mut events: Events) -> Result<(), client::Error> {
     loop {
         let recorded = events.next().await?;

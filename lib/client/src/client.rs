@@ -18,17 +18,18 @@ use crate::limits::DEFAULT_PATIENCE;
 use crate::session::Session;
 use crate::target::Target;
 
-/// A client of a domain. Clones share the connection and the highest position that was seen.
+/// A client of a domain. Clones share the connection and the highest position in any answer.
 ///
-/// A command is repeated with the same request id until it is answered or the patience ends. A query requires
-/// an answer at or after the highest position in any earlier answer, so a client reads its own writes.
+/// A command is repeated with the same request id until it is answered or the total timeout (`patience`) has
+/// passed. Each answer contains a position of the log. A query requires an answer at or after the highest
+/// position of all earlier answers. A client therefore reads its own writes.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) line: Arc<Session>,
     pub(crate) domain: Domain,
     pub(crate) name: ClientName,
     pub(crate) patience: Duration,
-    /// The caller in the subjects of its queries.
+    /// Caller that the subjects of queries name.
     caller: Caller,
     /// Moment that queries read. `None` reads the current state.
     as_of: Option<Arc<Mutex<AsOf>>>,
@@ -77,8 +78,8 @@ impl Connect {
         Self { name, ..self }
     }
 
-    /// Sets the inbox for answers. Default: the inbox of a client of this domain and name. Operators and
-    /// auditors have inboxes of their own, and a server with permissions lets each subscribe only to its own
+    /// Sets the inbox for answers. Default: the inbox of a client with this domain and name. Operators and
+    /// auditors have inboxes of their own. A server with permissions lets each user subscribe only to its own
     /// inbox.
     #[must_use]
     pub fn inbox(self, inbox: Inbox) -> Self {
@@ -130,8 +131,8 @@ impl Client {
         }
     }
 
-    /// Returns the same client with another caller in the subjects of its queries. Default: a client of its
-    /// domain and name. `None` changes nothing.
+    /// Returns the same client with another caller: the subjects of its queries name this caller. By default
+    /// they name the client's domain and name. `None` keeps the caller.
     #[must_use]
     pub fn with_caller(self, caller: Option<Caller>) -> Self {
         Self { caller: caller.unwrap_or(self.caller), ..self }
@@ -169,23 +170,24 @@ impl Client {
         self
     }
 
-    /// Returns the same client for one command that is refused unless its object has this version.
+    /// Returns the same client for one command. The command is refused unless its target (such as a process
+    /// or a task) has this version.
     #[must_use]
     pub fn expecting_version(mut self, version: u64) -> Self {
         self.options.expect_version = Some(version);
         self
     }
 
-    /// Returns the same client, whose commands are refused if a decision about their object was made after
-    /// this position.
+    /// Returns the same client. Its commands are refused if the log contains a decision (one recorded change)
+    /// about their target after this position.
     #[must_use]
     pub fn if_position(mut self, position: Position) -> Self {
         self.options.if_position = Some(position);
         self
     }
 
-    /// Returns the same client, whose queries read the past. All queries read the same position, which the
-    /// first answer determines.
+    /// Returns the same client. Its queries read the past, all at the same position. The first answer
+    /// determines this position.
     #[must_use]
     pub fn at_moment(self, as_of: AsOf) -> Self {
         Self { as_of: Some(Arc::new(Mutex::new(as_of))), ..self }
@@ -205,12 +207,13 @@ impl Client {
         }
     }
 
-    /// Returns the minimum position of answers. `None` for queries of the past, and before the first answer.
+    /// Returns the lowest position that queries accept for their answers. `None` for queries of the past, and
+    /// before the first answer.
     pub(crate) fn at_least(&self) -> Option<Position> {
         if self.as_of.is_some() { None } else { self.line.seen_position() }
     }
 
-    /// Returns the same client, whose commands belong to this W3C trace.
+    /// Returns the same client. Its commands belong to this W3C trace.
     #[must_use]
     pub fn with_traceparent(mut self, traceparent: impl Into<String>) -> Self {
         self.options.traceparent = Some(traceparent.into());
@@ -223,8 +226,8 @@ impl Client {
         &self.domain
     }
 
-    /// Returns the highest position in any answer. Every query requires an answer at or after it. `None`
-    /// before the first answer.
+    /// Returns the highest position in any answer. Every query requires an answer at or after this position.
+    /// `None` before the first answer.
     #[must_use]
     pub fn seen_position(&self) -> Option<Position> {
         self.line.seen_position()

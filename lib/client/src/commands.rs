@@ -1,4 +1,4 @@
-//! Commands of a client. A command is answered after it was recorded in the log.
+//! Commands of a client. The BBS answers a command after recording the result in the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +26,11 @@ use crate::error::Error;
 use crate::subjects;
 
 impl Client {
-    /// Desires a process, which is then started. Refused with `ResourceExists` if the process is desired
-    /// already.
+    /// Desires a process: the cluster starts its instances. Refused with `ResourceExists` if the process is
+    /// desired already.
     ///
     /// # Errors
-    /// See [`Error`]. This applies to every command below. If an object does not exist, the error is
+    /// See [`Error`], which applies to every command below. If an object does not exist, the error is
     /// `Refused` with `ResourceNotFound`.
     pub async fn desire_lrp(&self, lrp: DesiredLrp) -> Result<Ack, Error> {
         self.send(&ClientCommand::LrpDesire(Box::new(lrp))).await
@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Changes the definition of a process, and the properties in `update`. A rollout replaces the instances
-    /// one by one. Instances that run the definition already are not replaced.
+    /// one by one. It does not replace instances that already run the new definition.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`]; `ResourceExists` if the id names another definition.
@@ -60,7 +60,7 @@ impl Client {
         self.send(&ClientCommand::LrpUpdate { process_guid: guid, update, definition }).await
     }
 
-    /// Activates one of the definitions of a process, which every instance then runs.
+    /// Activates one of the definitions of a process. Every instance will run the activated definition.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`]; `ResourceNotFound` if the process does not have the definition.
@@ -68,8 +68,8 @@ impl Client {
         self.send(&ClientCommand::LrpActivate { process_guid: guid, definition_id }).await
     }
 
-    /// Replaces every instance of a process by one with the same definition, according to the update policy.
-    /// The rollout records the purpose.
+    /// Replaces every instance of a process by a new instance with the same definition, according to the
+    /// update policy. The log records `purpose` with the rollout.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -86,7 +86,7 @@ impl Client {
         self.send(&ClientCommand::LrpSteer { process_guid: guid, steer }).await
     }
 
-    /// Desires a process. A process that is desired already is updated: see [`Client::replace_lrp`].
+    /// Desires a process. If the process is desired already, updates it instead: see [`Client::replace_lrp`].
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -96,15 +96,16 @@ impl Client {
         self.publish_lrp_as(lrp, id).await
     }
 
-    /// Like [`Client::publish_lrp`], but a process that is desired already gets a definition with this id.
+    /// Desires a process like [`Client::publish_lrp`]. If the process is desired already, its new definition
+    /// gets this id.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`]; `ResourceExists` if the id names another definition.
     pub async fn publish_lrp_as(&self, lrp: DesiredLrp, id: DefinitionId) -> Result<Ack, Error> {
         let lrp = self.seal_lrp(lrp).await?;
         match self.desire_lrp(lrp.clone()).await {
-            // A request id of the caller may belong to an earlier update. In this case the update is
-            // requested again.
+            // A request id of the caller may belong to an earlier update. In this case, request the update
+            // again.
             Err(error) if matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused)) => {
                 let known = self.lrp(&lrp.process_guid).await?.row;
                 check_mode(&lrp, known.mode)?;
@@ -115,9 +116,9 @@ impl Client {
         }
     }
 
-    /// Updates a process to the given spec. Scale, routes, annotation and policies change immediately, the
-    /// definition by a rollout. Repeating it changes nothing. [`own_definition_id`] determines the id of the
-    /// definition.
+    /// Updates a process to the given spec. Scale, routes, annotation and policies change immediately. A
+    /// rollout changes the definition. A repeated call changes nothing. [`own_definition_id`] determines the
+    /// id of the definition.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -137,7 +138,8 @@ impl Client {
     }
 
     /// Stops one instance. If there are several instances at the index, `definition_id` selects one of them;
-    /// `None` selects that of the active definition. An instance that is still desired is started again.
+    /// `None` selects the instance with the active definition. The cluster restarts the instance if it is
+    /// still desired.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -150,7 +152,7 @@ impl Client {
         self.send(&ClientCommand::LrpRetire { process_guid: guid, index, definition_id }).await
     }
 
-    /// Retries an evaluation of a process immediately. The evaluation is waiting, blocked or failed.
+    /// Retries an evaluation of a process immediately. The evaluation must be waiting, blocked or failed.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -158,7 +160,7 @@ impl Client {
         self.send(&ClientCommand::LrpRetry { process_guid: guid, evaluation }).await
     }
 
-    /// Retries an evaluation of a task immediately. The evaluation is waiting, blocked or failed.
+    /// Retries an evaluation of a task immediately. The evaluation must be waiting, blocked or failed.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -166,7 +168,7 @@ impl Client {
         self.send(&ClientCommand::TaskRetry { task_guid: guid, evaluation }).await
     }
 
-    /// Desires a task, which runs once.
+    /// Desires a task. A task runs once.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -174,7 +176,7 @@ impl Client {
         self.send(&ClientCommand::TaskDesire(Box::new(task))).await
     }
 
-    /// Cancels a task, which then ends as failed.
+    /// Cancels a task. The result of the task is a failure.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -182,7 +184,7 @@ impl Client {
         self.send(&ClientCommand::TaskCancel { task_guid: guid }).await
     }
 
-    /// Acknowledges the outcome of a completed task, which is then deleted.
+    /// Acknowledges the outcome of a completed task. The BBS deletes the task.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -190,7 +192,7 @@ impl Client {
         self.send(&ClientCommand::TaskResolve { task_guid: guid }).await
     }
 
-    /// Desires a periodic task, which launches tasks on a schedule.
+    /// Desires a periodic task. A periodic task launches tasks on a schedule.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -198,8 +200,8 @@ impl Client {
         self.send(&ClientCommand::PeriodicDesire(Box::new(periodic))).await
     }
 
-    /// Updates a periodic task from its next launch on. A task that was due before is launched as it was
-    /// defined then.
+    /// Updates a periodic task from its next launch on. A launch that was due before the update uses the old
+    /// definition.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -215,7 +217,7 @@ impl Client {
         self.send(&ClientCommand::PeriodicAction { periodic_guid: guid, ask }).await
     }
 
-    /// Desires a parameterised task. Each dispatch creates a task from it.
+    /// Desires a parameterised task. Each dispatch of the parameterised task creates a task.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -231,9 +233,10 @@ impl Client {
         self.send(&ClientCommand::ParameterisedUpdate(Box::new(desired))).await
     }
 
-    /// Dispatches a parameterised task. The version in the answer is the number of the dispatch, which is
-    /// part of the name of its task ([`ParameterisedGuid::dispatched_task_guid`]). If the key is known already, the
-    /// answer has the number of the first dispatch with this key, and no task is created.
+    /// Dispatches a parameterised task. The version in the answer is the number of the dispatch. The name of
+    /// the created task contains this number ([`ParameterisedGuid::dispatched_task_guid`]). If the key was
+    /// used before, the answer contains the number of the first dispatch with this key, and no task is
+    /// created.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`]; `RequestIdReused` if the key was used with another content, `Overloaded`
@@ -251,7 +254,7 @@ impl Client {
         self.send(&ClientCommand::ParameterisedWithdraw { parameterised_guid: guid, number }).await
     }
 
-    /// Removes a parameterised task. Launched tasks continue to run, and waiting dispatches are withdrawn.
+    /// Removes a parameterised task. Running tasks continue to run. Waiting dispatches are withdrawn.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -259,8 +262,8 @@ impl Client {
         self.send(&ClientCommand::ParameterisedRemove { parameterised_guid: guid }).await
     }
 
-    /// Marks this client's domain as up to date, for `ttl` from now on. `None` marks it for ever. Instances
-    /// that are not desired are stopped only while the domain is up to date.
+    /// Marks this client's domain as up to date for `ttl` from now on. `None` marks the domain for ever. The
+    /// cluster stops undesired instances only while their domain is up to date.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -269,8 +272,8 @@ impl Client {
         self.send(&ClientCommand::DomainUpsert { domain: self.domain.clone(), ttl_ms }).await
     }
 
-    /// Sends a command about a cell, as an operator of the cluster. The rep carries it out after the answer.
-    /// Orders to the rep are repeated as often as necessary.
+    /// Sends a command about a cell, as an operator of the cluster. The BBS answers before the rep (the agent
+    /// of the cell) carries out the command. The BBS repeats orders to the rep as often as necessary.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -280,8 +283,8 @@ impl Client {
     }
 
     /// Makes the rep of a cell forget the terms and positions that it knows, and continue with the current
-    /// log. After a restore, the rep may know later ones than the log has. It then obeys no leader. Only
-    /// operators may do this.
+    /// log. After a restore, the rep may know later terms and positions than the log contains. Such a rep
+    /// obeys no leader. Only operators may call this method.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -290,8 +293,8 @@ impl Client {
         self.request_command(&subjects::operator(&self.name, OperatorVerb::CellAcceptLog), &request).await
     }
 
-    /// Switches preemption on or off for the cluster. With preemption, instances of a lower priority may be
-    /// stopped to make room for waiting ones. Only operators may do this.
+    /// Switches preemption on or off for the cluster. With preemption, the cluster may stop instances of a
+    /// lower priority to free resources for waiting instances. Only operators may call this method.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -300,9 +303,9 @@ impl Client {
         self.request_command(&subjects::operator(&self.name, OperatorVerb::ClusterPreemption), &request).await
     }
 
-    /// Changes the number of shards of the log, 1 to 1,024. It is the number of entries about processes, and
-    /// of entries about tasks, that are written at the same time. Commands continue during the change. Only
-    /// operators may do this.
+    /// Changes the number of shards of the log, 1 to 1,024. The number of shards limits how many entries
+    /// about processes are written at the same time. The same limit applies to entries about tasks. Commands
+    /// continue during the change. Only operators may call this method.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -311,7 +314,7 @@ impl Client {
         self.request_command(&subjects::operator(&self.name, OperatorVerb::ClusterShards), &request).await
     }
 
-    /// Changes quotas of a domain. Only operators may do this.
+    /// Changes quotas of a domain. Only operators may call this method.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -320,8 +323,9 @@ impl Client {
         self.request_command(&subjects::operator(&self.name, OperatorVerb::DomainLimit), &request).await
     }
 
-    /// Quarantines a position of the journal, for the reason of this client ([`Client::with_reason`]). Only an
-    /// entry that no BBS of the cluster can read is quarantined. Only operators may do this.
+    /// Quarantines a position of the journal, for the reason of this client ([`Client::with_reason`]). The
+    /// BBS refuses to quarantine an entry that a BBS of the cluster can read. Only operators may call this
+    /// method.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -330,10 +334,10 @@ impl Client {
         self.request_command(&subjects::operator(&self.name, OperatorVerb::JournalQuarantine), &request).await
     }
 
-    /// Seals the secrets of a spec, and changes nothing else. Commands may contain open secrets, which are
-    /// sealed on their way. This method is for comparing a spec with an existing one, and for naming a
-    /// definition after its content. The same secret of the same object is sealed to the same bytes, as long
-    /// as the same key is used.
+    /// Seals the secrets of a spec, and changes nothing else. Callers use the sealed spec to compare a spec
+    /// with an existing one, and to name a definition after its content. Commands need no call of this
+    /// method, because their open secrets are sealed before they reach the log. Sealing the same secret of
+    /// the same object with the same key returns the same bytes.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`]; `InvalidRequest` if no key is configured.
@@ -361,7 +365,7 @@ impl Client {
         }
     }
 
-    /// Sends a command. A command that names a domain is sent as a client of that domain.
+    /// Sends a command. If the command names a domain, the caller is a client of that domain.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -387,13 +391,14 @@ impl Client {
     }
 }
 
-/// Returns the refusal of an invalid name, as the BBS would return it.
+/// Returns the refusal that the BBS would return for an invalid name.
 #[must_use]
 pub fn invalid_name(field: &str, problem: &schemas::names::BadName) -> Refusal {
     Refusal::invalid(vec![BadField { field: field.to_owned(), problem: problem.to_string() }])
 }
 
-/// Checks that a desired process keeps its mode. `known` is its current mode. `None` if it is not desired.
+/// Checks that a spec does not change the mode of a process. `known` is the current mode of the process;
+/// `None` if the process is not desired.
 ///
 /// # Errors
 /// Returns `ResourceConflict` if the spec has another mode.

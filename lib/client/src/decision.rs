@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::limits::POLL_ENTRIES;
 
-/// Times to search before and after the time of the decision. Most decisions are near it.
+/// Periods to search before and after the time of the decision. Most decisions are found near this time.
 const SEARCH_WINDOWS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// Number of entries that are read to find the time of one of them. Some may be unreadable.
 const PROBE_ENTRIES: usize = 8;

@@ -18,8 +18,8 @@ pub enum Error {
     /// was lost after the request was sent.
     #[error("{0}")]
     Unreachable(String),
-    /// No answer arrived in time. The request may have been carried out. To find out, repeat it with the same
-    /// request id.
+    /// No answer arrived in time. The request may have been carried out. To find out, repeat the request with
+    /// the same request id.
     #[error("timed out after {:?} waiting for {awaited}; the outcome is unknown", whole_millis(*elapsed))]
     TimedOut {
         /// Subject or event that was awaited.
@@ -57,7 +57,7 @@ impl Error {
         self.code() == Some(Code::ResourceNotFound)
     }
 
-    /// Returns `true` if the request may succeed when it is repeated a little later.
+    /// Returns `true` if the same request may succeed a little later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

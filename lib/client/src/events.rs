@@ -15,15 +15,15 @@ use crate::error::Error;
 use crate::limits::{POLL_ENTRIES, POLL_GRACE, POLL_WAIT, RETRY_DELAY, SILENCE_WARNING};
 use crate::subjects::Query;
 
-/// Follower of the entries after a position. If the connection is lost, it waits and then continues at the
+/// Follower of the entries after a position. After a lost connection, the follower waits and continues at the
 /// same position.
 #[derive(Clone, Debug)]
 pub struct Events {
     client: Client,
     target: Option<String>,
-    /// Position up to which entries were read. Entries in `ready` have not been returned yet.
+    /// Position of the last entry that was read. Entries in `ready` have been read but not returned.
     read_position: Position,
-    /// Position up to which entries were returned or skipped.
+    /// Position of the last entry that was returned or skipped.
     returned_position: Position,
     ready: VecDeque<RecordedEntry>,
     silence_limit: Option<Duration>,
@@ -43,8 +43,8 @@ impl Client {
         }
     }
 
-    /// Returns the entries after a position that the log has now, and the end of the log. `about` selects the
-    /// entries about one aggregate (see [`ReadEvents::target`]).
+    /// Returns the current entries after a position, and the end of the log. The call does not wait for new
+    /// entries. `about` selects the entries about one aggregate (see [`ReadEvents::target`]).
     ///
     /// # Errors
     /// See [`Error`].
@@ -56,7 +56,7 @@ impl Client {
         self.history_until(after, Position(u64::MAX), about).await
     }
 
-    /// Like [`Client::history`], but only up to a position.
+    /// Returns the same as [`Client::history`], but only the entries up to a position.
     ///
     /// # Errors
     /// See [`Error`].
@@ -89,15 +89,14 @@ impl Events {
         Self { target: Some(about.into()), ..self }
     }
 
-    /// Sets the time without an answer after which the follower returns an error. By default it waits for
-    /// ever.
+    /// Sets a timeout. The follower returns an error after this time without an answer. Default: no timeout.
     #[must_use]
     pub fn give_up_after(self, silence: Duration) -> Self {
         Self { silence_limit: Some(silence), ..self }
     }
 
-    /// Returns the position up to which all entries were returned. A follower that starts there misses
-    /// nothing.
+    /// Returns the position of the last returned entry. A follower that starts at this position misses no
+    /// entry.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.returned_position
@@ -113,8 +112,8 @@ impl Events {
     /// Waits for the next entry and returns it. This method is cancel safe.
     ///
     /// # Errors
-    /// Returns an error for a refusal or an invalid answer, or if the time of [`Events::give_up_after`]
-    /// elapses without an answer.
+    /// Returns an error for a refusal, for an invalid answer, or after the timeout of
+    /// [`Events::give_up_after`].
     pub async fn next(&mut self) -> Result<RecordedEntry, Error> {
         loop {
             if let Some(entry) = self.ready.pop_front() {
@@ -148,7 +147,7 @@ impl Events {
         self.read_position = self.read_position.max(page.next);
     }
 
-    /// Reads entries after `read_position`, repeatedly until there is an answer.
+    /// Requests entries after `read_position`, again and again until an answer arrives.
     async fn poll(&self) -> Result<EventsPage, Error> {
         let read = ReadEvents {
             after: self.read_position,
@@ -194,8 +193,8 @@ impl Events {
         }
     }
 
-    /// Waits a moment if the answer is empty and came immediately, as from a server that does not wait for
-    /// entries.
+    /// Waits a moment if the answer is empty and came immediately. Such an answer comes from a server that
+    /// does not wait for entries.
     async fn pause_if_empty(&self, page: &EventsPage, asked: Instant) {
         if page.entries.is_empty() && page.next <= self.read_position && asked.elapsed() < RETRY_DELAY.0 {
             sleep(RETRY_DELAY.0).await;

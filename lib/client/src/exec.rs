@@ -1,4 +1,4 @@
-//! Programs that a client runs in containers, in addition to those of the definitions.
+//! Programs that a client runs in containers, in addition to the programs of the definitions.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::limits::POLL_GRACE;
 use crate::subjects;
 
 impl Client {
-    /// Runs a program in the container of a RUNNING instance. If there are several instances at the index,
-    /// `definition_id` selects one of them; `None` selects that of the active definition. Returns the id by
-    /// which [`ExecIo`] names the program.
+    /// Runs a program in the container of a RUNNING instance. If the index has several instances,
+    /// `definition_id` selects one of them; `None` selects the instance of the active definition. Returns the
+    /// id by which [`ExecIo`] names the program.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`]; `InvalidStateTransition` if the instance is not RUNNING. A program that
@@ -33,7 +33,8 @@ impl Client {
         self.clone().with_request_id(id.clone()).send(&command).await.map(|_| id)
     }
 
-    /// Exchanges data with such a program, once. Data that was lost is sent again with the same offsets.
+    /// Exchanges data with a program that [`Client::exec`] started, once. Lost data is sent again with the
+    /// same offsets.
     ///
     /// # Errors
     /// See [`Error`]; `ResourceNotFound` if the cell does not know the program yet or no longer knows it.

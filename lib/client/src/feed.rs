@@ -31,8 +31,8 @@ pub struct FeedEvent {
     pub json: String,
 }
 
-/// Follower of the events after a position. If the connection is lost, it waits and then reads the missed
-/// events.
+/// Follower of the events after a position. If the connection is lost, the follower waits and then reads the
+/// missed events.
 #[derive(Debug)]
 pub struct Feed {
     client: Client,
@@ -119,7 +119,7 @@ impl Feed {
         }
     }
 
-    /// Subscribes before it reads, so that no event is missed in between.
+    /// Subscribes before the read, so that no event is missed in between.
     async fn catch_up(&mut self) -> Result<(), Error> {
         if self.subscription.is_none() {
             self.subscription = Some(self.client.line.subscribe(feed::ALL_EVENTS).await?);

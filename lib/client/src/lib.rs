@@ -13,14 +13,14 @@
 //! # }
 //! ```
 //!
-//! - A **command** contains a request id and the client's patience. It is repeated with the same id until it
-//!   is answered or the patience ends, and is carried out only once. It is answered after it was recorded in
-//!   the log.
-//! - A **query** reads all its pages. Its answer is at or after the highest position that this client has
+//! - A **command** contains a request id and the client's patience (timeout). The client repeats the command
+//!   with the same id until an answer arrives or the patience ends. The command is carried out only once. The
+//!   BBS answers it after recording the result in the log.
+//! - A **query** reads all its pages. Its answer is at or after the highest log position that this client has
 //!   seen, so a client reads its own writes.
-//! - **Events** are followed from a position. If the connection is lost, the follower waits. No event is
-//!   missed or returned twice. [`Client::events`] requests entries, of the cluster or of one aggregate;
-//!   [`Client::feed`] subscribes to single events.
+//! - **Events** are followed from a position. If the connection is lost, the follower waits for the next
+//!   connection. No event is missed or returned twice. [`Client::events`] requests entries of the cluster or
+//!   of one aggregate; [`Client::feed`] subscribes to single events.
 //!
 //! | Module | Contents |
 //! |---|---|

@@ -10,10 +10,10 @@ pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 pub const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
 /// Time without an answer after which a warning is logged.
 pub const SILENCE_WARNING: Duration = Duration::from_secs(2);
-/// Time that one read of events waits for an event. If the BBS is killed during the read, this is noticed
-/// only afterwards.
+/// Time that one read of events waits for an event. The client notices a BBS that is killed during the read
+/// only after this time.
 pub const POLL_WAIT: Duration = Duration::from_secs(3);
-/// Additional time for the answer to such a read.
+/// Additional time for the answer to a read of events.
 pub const POLL_GRACE: Duration = Duration::from_millis(1_500);
 /// Maximum number of entries per read.
 pub const POLL_ENTRIES: usize = 500;

@@ -1,4 +1,4 @@
-//! Output of containers, read to its end or followed.
+//! Output of containers, either up to its current end or followed.
 
 use schemas::names::InstanceGuid;
 use schemas::query::{Logs, ReadLogs};
@@ -9,13 +9,13 @@ use crate::error::Error;
 use crate::limits::{LOG_BYTES, LOG_POLL_INTERVAL};
 use crate::subjects::Query;
 
-/// Container whose log is read.
+/// Container of the log to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogSource {
     /// Container of an instance: `PROCESS/INDEX`, `PROCESS/INDEX@DEFINITION`, or an instance guid.
     Instance(String),
-    /// Container that crashed last at `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION`, even if another one
-    /// runs.
+    /// Last crashed container at `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION`, even if another container is
+    /// running.
     Previous(String),
     Task(String),
 }
@@ -41,8 +41,8 @@ pub struct LogChunk {
 }
 
 impl LogSource {
-    /// Returns `true` if the id names a slot, where containers follow each other, rather than a single
-    /// container.
+    /// Returns `true` if the id names a slot (an index of a process), which can have several containers in
+    /// succession. Returns `false` if it names a single container.
     fn names_slot(&self) -> bool {
         match self {
             Self::Instance(id) => id.contains('/'),
@@ -59,9 +59,10 @@ impl LogSource {
 }
 
 impl Client {
-    /// Reads a log from the oldest text that is kept. With `follow`, the reader waits for more text until the
-    /// container is gone. For `PROCESS/INDEX`, it continues with the next container until the instance is
-    /// gone. While an instance has no container, its log is that of the container that crashed last.
+    /// Reads a log from the oldest retained text. With `follow`, the reader waits for more text until the
+    /// container is gone. For `PROCESS/INDEX`, the reader continues with the next container until the
+    /// instance is gone. While an instance has no container, its log is the log of the last crashed
+    /// container.
     #[must_use]
     pub fn logs(&self, whose: LogSource, follow: bool) -> LogReader {
         LogReader { client: self.clone(), whose, follow, from: 0, container: None, done: false }
@@ -69,20 +70,20 @@ impl Client {
 }
 
 impl LogReader {
-    /// Continues after the text that was read, and waits for more.
+    /// Continues after the last returned text, and waits for more text.
     pub fn continue_following(&mut self) {
         (self.follow, self.done) = (true, false);
     }
 
-    /// Reads the rest of the text that exists, and does not wait for more.
+    /// Reads the rest of the existing text without waiting for more.
     pub const fn stop_following(&mut self) {
         self.follow = false;
     }
 
-    /// Returns the next part of the log. `None` at its end.
+    /// Returns the next part of the log. `None` at the end of the log.
     ///
     /// # Errors
-    /// See [`Error`]; `ResourceNotFound` if there is no such container.
+    /// See [`Error`]; `ResourceNotFound` if the container does not exist.
     pub async fn next(&mut self) -> Result<Option<LogChunk>, Error> {
         while !self.done {
             let logs = match self.read(self.whose.is_previous()).await {
@@ -117,18 +118,19 @@ impl LogReader {
         Ok(None)
     }
 
-    /// Returns `true` if a missing container is not an error: there was one, or one will follow.
+    /// Returns `true` if a missing container is not an error, because an earlier container existed or a later
+    /// one will follow.
     fn may_reappear(&self) -> bool {
         self.container.is_some() || (self.follow && self.whose.names_slot())
     }
 
-    /// Returns `true` if another container has replaced the one that was read so far.
+    /// Returns `true` if the log comes from another container than the text read so far.
     fn is_other_container(&self, logs: &Logs) -> bool {
         self.container.is_some_and(|known| known != logs.instance_guid)
     }
 
-    /// Returns the rest of the text of the container that was read so far, if it crashed and some text is
-    /// still unread.
+    /// Returns the unread rest of the current container's text. `None` if the container did not crash, or if
+    /// no text is unread.
     async fn read_crashed_rest(&mut self) -> Option<LogChunk> {
         let rest = self
             .read(true)

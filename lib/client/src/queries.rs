@@ -27,7 +27,7 @@ pub struct ListAnswer<T> {
     pub rows: Vec<T>,
 }
 
-/// Filter of a list. Without fields it selects everything.
+/// Filter of a list. An empty filter selects all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListFilter {
     pub domain: Option<Domain>,
@@ -64,8 +64,8 @@ fn filter(only: &ListFilter) -> Filter {
     }
 }
 
-/// Returns the key of the instance in a row. Its text is `PROCESS/INDEX`, or `PROCESS/INDEX@DEFINITION` in
-/// full. Queries accept both.
+/// Returns the key of the instance in a row. Its text is `PROCESS/INDEX`, or in full
+/// `PROCESS/INDEX@DEFINITION`. Queries accept both texts.
 #[must_use]
 pub fn instance_key(row: &InstanceRow) -> ActualLrpKey {
     ActualLrpKey::new(row.process_guid.clone(), Place::new(row.index, row.definition_id.clone()))
@@ -103,8 +103,9 @@ impl Client {
         self.list(Query::InstanceList, only).await
     }
 
-    /// Lists instances, with one row each. For an instance that is being evacuated, this is the EVACUATING
-    /// row while the other one is UNCLAIMED or CLAIMED, else the other one.
+    /// Lists instances with one row each. An index under evacuation has two rows: the EVACUATING row and the
+    /// row of its replacement. The list contains the EVACUATING row while the replacement is UNCLAIMED or
+    /// CLAIMED, and the row of the replacement afterwards.
     ///
     /// # Errors
     /// See [`Client::lrps`].
@@ -120,9 +121,10 @@ impl Client {
         self.list_filtered(Query::LrpList, Filter { definitions: true, ..filter(only) }).await
     }
 
-    /// Returns one instance. `id` is `PROCESS/INDEX@DEFINITION`, `PROCESS/INDEX` (of the active definition,
-    /// if there are several at the index), or an instance guid. There is at least one row. If the instance is
-    /// being evacuated, there may be a second row for its evacuating instance.
+    /// Returns one instance. `id` is `PROCESS/INDEX@DEFINITION`, `PROCESS/INDEX`, or an instance guid. If the
+    /// index has instances of several definitions, `PROCESS/INDEX` selects the instance of the active
+    /// definition. There is at least one row. If the instance is being evacuated, there may be a second row
+    /// for its evacuating instance.
     ///
     /// # Errors
     /// See [`Client::lrps`].
@@ -130,8 +132,8 @@ impl Client {
         self.show(Query::InstanceShow, id).await
     }
 
-    /// Lists the containers of ended instances, the newest of each index. `index` selects one index of the
-    /// process in the filter.
+    /// Lists the containers of ended instances. Only the newest containers of each index are kept. `index`
+    /// selects one index of the process in the filter.
     ///
     /// # Errors
     /// See [`Client::lrps`].
@@ -143,7 +145,7 @@ impl Client {
         self.list_filtered(Query::InstanceEnded, Filter { index, ..filter(only) }).await
     }
 
-    /// Lists completed and deleted tasks, the newest of each domain.
+    /// Lists completed and deleted tasks. Only the newest tasks of each domain are kept.
     ///
     /// # Errors
     /// See [`Client::lrps`].
@@ -151,8 +153,9 @@ impl Client {
         self.list_filtered(Query::TaskEnded, filter(only)).await
     }
 
-    /// Returns the monitor results of an instance's containers, as their cells know them. There is one result
-    /// per container: two while the instance is being evacuated, none without a container.
+    /// Returns the monitor results of an instance's containers, requested from their cells. There is one
+    /// result per container. An instance has two containers during its evacuation, and may have no container
+    /// at other times.
     ///
     /// # Errors
     /// See [`Error`].
@@ -161,9 +164,9 @@ impl Client {
         self.line.request(&self.query_subject(Query::InstanceHealth), &show, self.patience).await
     }
 
-    /// Reads a path in the work directory of an instance. For a file, returns bytes from the offset `from`
-    /// on. For a folder, returns entries after the first `from`. The size of an answer limits both. `id` is
-    /// as in [`Client::instance`].
+    /// Reads a path in the work directory of an instance. For a file, returns its bytes from the offset
+    /// `from`. For a folder, returns its entries without the first `from` ones. The maximum size of an answer
+    /// limits the result. `id` has the form that [`Client::instance`] accepts.
     ///
     /// # Errors
     /// See [`Error`]; `Forbidden` if the instance belongs to another domain.
@@ -263,7 +266,8 @@ impl Client {
         self.show(Query::CellShow, id.as_str()).await
     }
 
-    /// Lists the evaluations that are kept.
+    /// Lists the evaluations that the cluster retains. An evaluation is one attempt to place the work of a
+    /// process or task.
     ///
     /// # Errors
     /// See [`Client::lrps`].
@@ -344,11 +348,11 @@ impl Client {
         query: Query,
         only: &ListFilter,
     ) -> Result<ListAnswer<T>, Error> {
-        // List both records of an evacuating instance, so that the caller can choose.
+        // List both rows of an evacuating instance, so that the caller can choose one.
         self.list_filtered(query, Filter { all: query == Query::InstanceList, ..filter(only) }).await
     }
 
-    /// Reads all pages at one position. If that position expires, starts again at a later one.
+    /// Reads all pages at one position. If that position expires, starts again at a later position.
     async fn list_filtered<T: DeserializeOwned>(
         &self,
         query: Query,
@@ -398,7 +402,7 @@ impl Client {
         }
     }
 
-    /// Makes all later queries read at or after the current end of the log.
+    /// Raises the minimum position of all later queries to the current end of the log.
     async fn advance_to_log_end(&self) -> Result<(), Error> {
         let read = ReadEvents { after: Position(0), limit: Some(1), wait_ms: None, target: None };
         let page = self.read_events(&read).await?;

@@ -1,5 +1,5 @@
-//! Requests that are repeated until they are answered. A command that is repeated with the same request id is
-//! carried out once.
+//! Requests that are repeated until they are answered. If a command is repeated with the same request id, the
+//! cluster carries it out once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,10 +26,10 @@ use crate::target::Target;
 #[derive(Debug)]
 pub(crate) struct Session {
     bus: Mutex<Bus>,
-    /// Target and inbox of a bus that was connected here. With them, the client reconnects to a socket whose
-    /// server has restarted.
+    /// Target and inbox of a bus that this client connected. If the server of a socket has restarted, the
+    /// client uses them to reconnect.
     origin: Option<(Target, Inbox)>,
-    /// Highest position in any answer. Later answers are never older.
+    /// Highest position in any answer. Later answers never have a lower position.
     seen_position: AtomicU64,
     ids: Mutex<IdGenerator>,
     /// Permits for the commands that may wait for an answer at the same time.
@@ -79,8 +79,8 @@ impl Session {
         self.request_with(subject, |_| payload.clone(), patience).await
     }
 
-    /// Repeats a message until it is answered or `patience` has elapsed. `message` creates the message of
-    /// each attempt from the remaining time.
+    /// Repeats a message until it is answered or `patience` has elapsed. For each attempt, `message` creates
+    /// the message from the remaining time.
     pub(crate) async fn request_with<A: DeserializeOwned, P: Into<Bytes>>(
         &self,
         subject: &str,
@@ -138,7 +138,7 @@ impl Session {
         Result::from(answer).map_err(Error::Refused)
     }
 
-    /// Subscribes to a pattern. Reconnects to a socket whose server has restarted.
+    /// Subscribes to a pattern. If the server of a socket has restarted, reconnects first.
     pub(crate) async fn subscribe(&self, pattern: &str) -> Result<Subscription, Error> {
         let bus = lock(&self.bus).clone();
         match bus.subscribe(pattern, None).await {
@@ -151,8 +151,8 @@ impl Session {
         }
     }
 
-    /// Reconnects to a socket, because its server may have restarted. A NATS connection reconnects
-    /// automatically.
+    /// Reconnects to a socket, because the server of the socket may have restarted. A NATS connection
+    /// reconnects automatically.
     async fn reconnect(&self) -> Result<(), Error> {
         let Some((target @ Target::Socket(_), inbox)) = &self.origin else { return Ok(()) };
         let bus = target.connect(inbox).await?;
@@ -161,13 +161,14 @@ impl Session {
     }
 }
 
-/// Locks a mutex. No change can panic half-way, so the state is consistent even if the lock is poisoned.
+/// Locks a mutex. No change can panic before it is complete, so the state is consistent even if the lock is
+/// poisoned.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the error of an attempt. If it timed out after a refusal, returns the refusal, because that has a
-/// reason.
+/// Returns the error of an attempt. If the attempt timed out and an earlier attempt was refused, returns the
+/// refusal, because the refusal contains a reason.
 fn prefer_refusal(error: Error, before: Option<Error>) -> Error {
     match (error, before) {
         (Error::TimedOut { .. }, Some(refused @ Error::Refused(_))) => refused,

@@ -54,7 +54,7 @@ impl Target {
         }
     }
 
-    /// Connects to the cluster. Answers go to the inbox.
+    /// Connects to the cluster. Answers are sent to the inbox.
     pub(crate) async fn connect(&self, inbox: &Inbox) -> Result<Bus, Error> {
         let inbox = inbox.to_string();
         match self {
@@ -69,7 +69,8 @@ impl Target {
     }
 }
 
-/// Returns the name of a connection in the server's lists: the owner of its inbox, such as `client shop web`.
+/// Returns the name of a connection in the server's lists: the owner of the connection's inbox, such as
+/// `client shop web`.
 fn connection_name(inbox: &str) -> String {
     inbox.strip_prefix(INBOX_ROOT).unwrap_or(inbox).replace('.', " ")
 }
@@ -87,7 +88,7 @@ pub fn default_socket() -> PathBuf {
 }
 
 /// Returns `true` if `path` is a socket of this user in a folder of this user. Every user can create files in
-/// `/tmp`, so a socket or link of another user must not receive any data.
+/// `/tmp`. A socket or link of another user must not receive any data.
 #[must_use]
 pub fn is_own_socket(path: &Path) -> bool {
     let ours = |path: &Path| std::fs::symlink_metadata(path).ok().filter(|found| found.uid() == user());

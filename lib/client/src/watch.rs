@@ -1,5 +1,5 @@
-//! Watching until a change has been carried out. Events report that something changed, and queries return the
-//! new state.
+//! Watching a process or a task until a change has been carried out. Events report that something changed.
+//! Queries return the new state.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::error::Error;
 use crate::events::Events;
 use crate::queries::ListFilter;
 
-/// Maximum number of instances that are read while a process changes. The instances of larger processes are
-/// read only when the process has settled.
+/// Maximum number of instances that are read while a process changes. The instances of a larger process are
+/// read only after the process has settled.
 pub const MAX_DETAILED_INSTANCES: u32 = 200;
 
 /// State of a process at a position.
@@ -47,10 +47,10 @@ pub enum Progress {
     /// The process is not desired, and nothing of it is left.
     Gone,
     /// Nothing is in progress, and these instances do not run: they could not be placed, or they crashed and
-    /// wait. During a rollout, this also requires that the rollout cannot continue automatically.
+    /// wait. During a rollout, this state also requires that the rollout cannot continue automatically.
     Stuck(Vec<InstanceRow>),
-    /// The rollout is paused, and nothing else is in progress. It must be resumed, rolled back or replaced by
-    /// another request. Every index runs.
+    /// The rollout is paused, and nothing else is in progress. Every index runs. A client must resume the
+    /// rollout, roll it back, or replace it with another request.
     Paused,
 }
 
@@ -93,7 +93,7 @@ impl Snapshot {
             return self.rollout_progress(lrp, rollout);
         }
         let ordinary = || self.ordinary();
-        // If there are two definitions at one index, one of them is about to be removed.
+        // If an index has instances of two definitions, one of the instances is about to be removed.
         let indices: BTreeSet<u32> = ordinary().map(|row| row.index).collect();
         let extra = indices.len() < ordinary().count()
             || ordinary().any(|row| !lrp.indices.contains(row.index) || row.stopping);
@@ -119,8 +119,8 @@ impl Snapshot {
         };
         let runs = |row: &InstanceRow| row.state == InstanceState::Running;
         let is_target = |row: &InstanceRow| row.definition_id == rollout.target;
-        // An index in replacement that runs the target waits for its monitor, or for the end of the other
-        // instance.
+        // This instance of the target runs at an index in replacement. Either the instance has not passed its
+        // monitor yet, or the other instance of the index has not ended yet.
         let proves_itself =
             |row: &InstanceRow| is_target(row) && runs(row) && rollout.in_replacement.contains(row.index);
         if lrp.claimed > 0 || self.ordinary().any(|row| moves(row) || proves_itself(row)) {
@@ -142,8 +142,8 @@ impl Snapshot {
         let in_replacement = stuck(&waits);
         let all = u64::try_from(in_replacement.len()) == Ok(rollout.in_replacement.len());
         if rollout.in_replacement.is_empty() {
-            // An index starts its replacement soon. If every instance is on the target already, the rollout
-            // waits only until they run.
+            // No index is in replacement, so the next index starts soon. If every instance is on the target
+            // already, the rollout only waits until all instances run.
             let there = self.ordinary().filter(|row| is_target(row)).count();
             let stuck = stuck(&is_target);
             let all = u32::try_from(there) == Ok(lrp.instances) && self.ordinary().all(is_target);
@@ -157,9 +157,11 @@ impl Snapshot {
     }
 }
 
-/// Returns `true` if time alone advances a rollout whose indices in replacement all wait. An index that takes
-/// too long is given up if the target is known to be healthy. An index without room falls back to stop-first
-/// if enough other instances run.
+/// Returns `true` if time alone advances a rollout although every index in replacement waits. There are two
+/// cases:
+///
+/// - An index exceeds its deadline, and the target is known to be healthy. The rollout gives up the index.
+/// - An index has no free resources, and enough other instances run. The index falls back to stop-first.
 fn advances_automatically(lrp: &LrpRow, rollout: &RolloutRow, waiting: &[InstanceRow]) -> bool {
     let policies = lrp.policies.clone().unwrap_or_default();
     let policy = policies.for_kind(rollout.kind);
@@ -171,14 +173,14 @@ fn advances_automatically(lrp: &LrpRow, rollout: &RolloutRow, waiting: &[Instanc
     proven && policy.index_deadline_ms > 0 || falls_back
 }
 
-/// Returns `true` if an instance does not run and nothing is in progress about it.
+/// Returns `true` if an instance does not run and no change of the instance is in progress.
 fn is_stuck(row: &InstanceRow) -> bool {
     (row.state == InstanceState::Unclaimed && row.placement_error.is_some())
         || row.state == InstanceState::Crashed
 }
 
 impl Client {
-    /// Watches a process from a position on, usually that of the answer to a command.
+    /// Watches a process from a log position on. The position usually comes from the answer to a command.
     #[must_use]
     pub fn watch_lrp(&self, guid: ProcessGuid, after: Position) -> LrpWatch {
         let events = self.events(after).for_target(format!("lrp:{guid}"));
@@ -213,7 +215,7 @@ impl Client {
     }
 
     /// Waits until a task ends, and returns its end. `after` is the position in the answer to the command
-    /// that desired it.
+    /// that created the task.
     ///
     /// # Errors
     /// See [`Error`]; `TimedOut` if this takes longer than `limit`.
@@ -239,7 +241,8 @@ impl Client {
     }
 
     /// Waits until the task of a dispatch ends, and returns its end. `None` if the dispatch was withdrawn.
-    /// `after` is the position in the answer to the dispatch, or 0 if the dispatch may be an earlier one.
+    /// `after` is the position in the answer to the dispatch, or 0 if an earlier request may have made the
+    /// dispatch.
     ///
     /// # Errors
     /// See [`Client::wait_for_task`].
@@ -268,8 +271,8 @@ impl Client {
 }
 
 impl LrpWatch {
-    /// Returns the state of the process: immediately at the first call, later after the next event. This
-    /// method is cancel safe.
+    /// Returns the state of the process. The first call returns immediately. Each later call waits for the
+    /// next event. This method is cancel safe.
     ///
     /// # Errors
     /// See [`Error`].
@@ -538,12 +541,13 @@ mod tests {
         );
         assert_eq!(no_room.progress(), Progress::Stuck(vec![with_definition("v2", unplaced(0))]));
 
-        // One of two instances has to run, so the old instance is stopped to make room.
+        // Only one of the two instances has to run, so the old instance is stopped to free its resources.
         let mut falls_back = no_room;
         let policies = Policies { min_running: Some(1), ..Policies::default() };
         falls_back.lrp.as_mut().unwrap().policies = Some(policies);
         assert_eq!(falls_back.progress(), Progress::Changing);
-        // The definition is known to be healthy: if this index takes too long, the next one follows.
+        // The definition is known to be healthy. If this index takes too long, the rollout continues with the
+        // next index.
         let mut proven = held;
         proven.lrp.as_mut().unwrap().healthy_definition_id = Some(definition("v2"));
         assert_eq!(proven.progress(), Progress::Changing);

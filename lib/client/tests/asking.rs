@@ -25,7 +25,8 @@ enum Reaction {
 /// Received requests, each with its subject.
 type Requests = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// Starts the other side of a bus. It reacts to the requests in this order and answers no further requests.
+/// Starts the other side of a bus. The other side reacts to the requests in the order of `does`, and answers
+/// no further requests.
 fn start_peer(bus: &Bus, does: Vec<Reaction>) -> Requests {
     let asked = Requests::default();
     let (bus, seen) = (bus.clone(), Arc::clone(&asked));

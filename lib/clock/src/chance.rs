@@ -1,4 +1,5 @@
-//! The only source of randomness. Everywhere else ids come from [`schemas::names::Ids`] and its seed.
+//! The only source of randomness. Everywhere else, ids come from [`schemas::names::IdGenerator`] and its
+//! seed.
 
 use std::fs::File;
 use std::io::{self, Read};

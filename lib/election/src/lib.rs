@@ -1,21 +1,21 @@
 //! Timing of leader elections for one role. The log decides who leads: it contains an election event with a
 //! term. This crate only decides when the leader sends its heartbeat and when a standby campaigns. Safety
-//! comes from compare-and-set on the log, not from this crate.
+//! comes from compare-and-set on the log, and does not depend on this crate.
 //!
 //! A standby campaigns when the leader misses [`MAX_MISSED_HEARTBEATS`] heartbeats or announces that it steps
-//! down. The following rules keep a standby from campaigning needlessly, and keep other processes from
-//! delaying a takeover:
+//! down. The following rules prevent unnecessary campaigns, and prevent other processes from delaying a
+//! takeover:
 //!
 //! - A pause of the standby does not count as silence of the leader. The time before the standby started to
-//!   receive heartbeats does not count either. A standby that knows the current leader may receive its
-//!   heartbeats long before it has read the log.
-//! - Standbys campaign one after the other, so that two of them do not race forever. A campaign is repeated
-//!   only after there was enough time for its result to reach the log.
-//! - A heartbeat counts only if it has the term that the log names. As an exception, heartbeats of the next
-//!   term count, but at most for the duration of one election.
+//!   receive heartbeats does not count either. A standby that knows the current leader may receive the
+//!   leader's heartbeats long before the standby has read the log.
+//! - Standbys campaign one after the other, so that two standbys do not compete forever. A standby repeats a
+//!   campaign only after there was enough time for the result to reach the log.
+//! - A heartbeat counts only if it has the term that the log names. There is one exception: heartbeats of the
+//!   next term count, but at most for the duration of one election.
 //!
-//! If no leader was ever elected, no heartbeat can be missing. In this case every process that has read the
-//! log campaigns at once.
+//! If no leader was ever elected, no heartbeat can be missing. In this case, a process campaigns as soon as
+//! it has read the log.
 
 use std::time::Duration;
 
@@ -29,44 +29,44 @@ use schemas::subject::shard;
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(600);
 /// Number of consecutive missed heartbeats after which standbys replace the leader.
 pub const MAX_MISSED_HEARTBEATS: u32 = 3;
-/// Maximum time until the log names the winner of an election. A campaign is not repeated within this time.
-/// Heartbeats of a term that the log does not name yet count only for this time.
+/// Maximum time until the log names the winner of an election. Within this time, a campaign is not repeated.
+/// Heartbeats of a term that the log does not name yet count only within this time.
 pub const ELECTION_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 /// Maximum time without a heartbeat of the leader.
 const LEADER_TIMEOUT: Duration = HEARTBEAT_INTERVAL.saturating_mul(MAX_MISSED_HEARTBEATS);
-/// Delay between an election and the leader's first heartbeat. It is short because clients may send requests
-/// to the leader as soon as they receive a heartbeat.
+/// Delay between an election and the leader's first heartbeat. The delay is short because clients may send
+/// requests to the leader as soon as they receive a heartbeat.
 const FIRST_HEARTBEAT_DELAY: Duration = Duration::from_millis(100);
-/// Divisor of the standbys' stagger if the leader stepped down. Standbys then react faster than to missing
-/// heartbeats.
+/// Divisor of the standbys' stagger after the leader stepped down. With this divisor, standbys react faster
+/// than to missing heartbeats.
 const STEP_DOWN_STAGGER_DIVISOR: u32 = 4;
 /// Delays before a campaign that received no answer is repeated. The first delay applies if no leader is
-/// known, the second if one is known.
+/// known; the second applies if a leader is known.
 const UNANSWERED_RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(150));
 
 /// Delay before a campaign that was refused for a transient reason is repeated.
 const REFUSED_RETRY_DELAY: Duration = Duration::from_millis(400);
 
-/// State of the election of one role, from the point of view of one process.
+/// State of the election of one role, as one process sees it.
 #[derive(Clone, Debug)]
 pub struct Election {
     id: ServiceId,
-    /// Highest term in the log, and the leader elected in it.
+    /// Highest term in the log, and the leader of this term.
     term: u64,
     leader: Option<ServiceId>,
     /// Time of the last leader heartbeat that counted.
     last_heartbeat: Timestamp,
     /// `true` if the leader announced that it steps down.
     vacant: bool,
-    /// Time of the first heartbeat of the term that follows `term`. `None` if there was none.
+    /// Time of the first heartbeat of the term after `term`. `None` if there was no such heartbeat.
     unconfirmed_since: Option<Timestamp>,
     next_heartbeat: Timestamp,
     next_campaign: Timestamp,
     last_polled: Timestamp,
 }
 
-/// Action that the election requires of the process.
+/// Next action of the process in the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
     None,
@@ -105,9 +105,9 @@ impl Election {
         self.term
     }
 
-    /// Adopts the leader that the log names. Leaders of the current or an earlier term are ignored, so
-    /// reading old parts of the log does not change the leader. A new leader gets the full timeout to send
-    /// its first heartbeat.
+    /// Adopts the leader that the log names. A leader of the current or an earlier term is ignored, so old
+    /// parts of the log do not change the leader. A new leader has the full timeout to send its first
+    /// heartbeat.
     pub fn follow(&mut self, leader: Option<&Leader>, now: Timestamp) {
         let Some(leader) = leader.filter(|leader| leader.term > self.term) else { return };
         self.term = leader.term;
@@ -119,9 +119,9 @@ impl Election {
         self.next_heartbeat = now + FIRST_HEARTBEAT_DELAY;
     }
 
-    /// Records a heartbeat. Heartbeats of the current leader count. Heartbeats of the next term count as
-    /// well, for the duration of one election. After the leader announced that it steps down, standbys no
-    /// longer wait for its heartbeats.
+    /// Records a heartbeat. Heartbeats of the current leader count. For the duration of one election,
+    /// heartbeats of the next term count, too. After the leader announced that it steps down, standbys no
+    /// longer wait for the leader's heartbeats.
     pub fn record_heartbeat(&mut self, beat: &LeaderHeartbeat, now: Timestamp) {
         if beat.steps_down {
             self.vacant |=
@@ -139,14 +139,15 @@ impl Election {
         }
     }
 
-    /// Records that the campaign was lost: another process was elected, and the log will name it.
+    /// Records that this process lost the campaign: another process was elected, and the log will name the
+    /// other process.
     pub fn campaign_lost(&mut self, now: Timestamp) {
         self.last_heartbeat = now;
         self.vacant = false;
     }
 
-    /// Records that the campaign received no answer. This does not show whether a leader exists, so the
-    /// campaign is repeated soon.
+    /// Records that the campaign received no answer. The process does not know whether a leader exists, so it
+    /// soon repeats the campaign.
     pub fn campaign_unanswered(&mut self, now: Timestamp) {
         let soon = if self.leader.is_some() {
             UNANSWERED_RETRY_DELAYS.1 + self.stagger() / 4
@@ -162,8 +163,8 @@ impl Election {
     }
 
     /// Records that this process is running and receives heartbeats. If the last call is longer ago than the
-    /// leader timeout, this process was paused, and the leader was not silent. The leader timeout then
-    /// restarts. It also restarts if the clock went back.
+    /// leader timeout, this process was paused, so the leader was not silent. In this case, and if the clock
+    /// went back, the leader timeout restarts.
     pub fn poll(&mut self, now: Timestamp) {
         if now < self.last_polled || now.since(self.last_polled) > LEADER_TIMEOUT {
             self.last_heartbeat = now;
@@ -171,8 +172,8 @@ impl Election {
         self.last_polled = now;
     }
 
-    /// Returns the action that is due. Call this function only after the log has been read. Before that,
-    /// [`Election::poll`] is enough.
+    /// Returns the action that is due. The log must have been read before the first call. Until the log is
+    /// read, call only [`Election::poll`].
     pub fn duty(&mut self, now: Timestamp) -> Duty {
         self.poll(now);
         if self.is_leader() {
@@ -189,8 +190,8 @@ impl Election {
         Duty::Campaign(self.term.saturating_add(1))
     }
 
-    /// Returns the time of the next action. A standby must be polled once per heartbeat interval, so that it
-    /// detects its own pauses.
+    /// Returns the time of the next action. A standby must be polled once per heartbeat interval to detect
+    /// its own pauses.
     #[must_use]
     pub fn next_due(&self) -> Timestamp {
         if self.is_leader() {
@@ -211,8 +212,8 @@ impl Election {
         due.max(self.next_campaign)
     }
 
-    /// Returns a delay that is shorter than a heartbeat interval. It is derived from the process id, so that
-    /// two standbys rarely have the same delay.
+    /// Returns a delay that is shorter than a heartbeat interval. The delay is derived from the process id,
+    /// so two standbys rarely have the same delay.
     fn stagger(&self) -> Duration {
         HEARTBEAT_INTERVAL * u32::from(shard(self.id.as_str(), 64)) / 64
     }

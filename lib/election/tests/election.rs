@@ -1,4 +1,4 @@
-//! Tests of the election: when a standby campaigns, and which heartbeats prevent a campaign.
+//! Tests of the election: the time of a standby's campaign, and the heartbeats that prevent a campaign.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use schemas::message::LeaderHeartbeat;
 use schemas::names::ServiceId;
 use schemas::{Position, Timestamp};
 
-/// Maximum time between the leader's last heartbeat and the campaign of a standby.
+/// Maximum time between the leader's last heartbeat and a standby's campaign.
 const MAX_TAKEOVER: Duration = Duration::from_millis(2_400);
 
 fn at(millis: u64) -> Timestamp {
@@ -31,8 +31,8 @@ fn standby() -> Election {
     election
 }
 
-/// Returns the time until the standby campaigns, if it is polled every 100 ms and receives this heartbeat
-/// each time.
+/// Returns the time until the standby campaigns. The standby is polled every 100 ms and receives `heard` each
+/// time.
 fn time_to_campaign(election: &mut Election, heard: &LeaderHeartbeat) -> Option<Duration> {
     time_to_campaign_from(0, election, heard)
 }
@@ -117,8 +117,8 @@ fn losing_candidate_waits_for_winner_heartbeat() {
     assert!(again >= lost + HEARTBEAT_INTERVAL * MAX_MISSED_HEARTBEATS, "{again:?} after {lost:?}");
 }
 
-/// Returns a standby that is still reading the log. It knew from the start that `other` leads in term 4. It
-/// was polled every 100 ms for `millis` and received this heartbeat each time.
+/// Returns a standby that is still reading the log. From the start, the standby knew that `other` leads in
+/// term 4. For `millis`, it was polled every 100 ms and received `heard` each time.
 fn standby_during_replay(millis: u64, heard: Option<&LeaderHeartbeat>) -> Election {
     let mut election = standby();
     for now in (0..=millis).step_by(100).map(at) {
@@ -172,7 +172,7 @@ fn standby_campaigns_at_once_when_the_leader_steps_down() {
     election.follow(Some(&Leader { id: name("next"), term: 5, since: at(1_300) }), at(1_300));
     assert_eq!(election.duty(at(2_000)), Duty::None);
     // Only the leader of the current term can step down. A heartbeat with this process's own id does not
-    // depose it.
+    // depose the leader.
     for (id, term) in [("other", 4), ("other", 5), ("next", 4), ("next", 6), ("me", 5)] {
         election.record_heartbeat(&last(id, term), at(2_100));
         assert_eq!(election.duty(at(2_200)), Duty::None, "{id} in term {term}");

@@ -1,5 +1,6 @@
-//! Benchmark of the cost of isolation. It measures the time from the order to start a container that only
-//! runs `true` to the end of the container. Isolated and non-isolated containers alternate within one run.
+//! Benchmark of the cost of isolation. It measures the time between two events: the order to start a
+//! container that only runs `true`, and the end of this container. Isolated and non-isolated containers
+//! alternate within one run.
 //!
 //! Run it as root to get every isolation layer: `cargo run --release -p executor --example starts
 //! [CONTAINERS]`.
@@ -29,7 +30,7 @@ struct Cell {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // The executor starts this program as the shim, too.
+    // The executor also starts this program as the shim.
     let measured = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["shim", folder] => return executor::shim::run(Path::new(folder), None),
         ["shim", folder, stage] => return executor::shim::run(Path::new(folder), Some(stage.as_ref())),

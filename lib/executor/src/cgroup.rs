@@ -5,8 +5,8 @@
 //!   PARENT/muster-<cell>-<hash of the data folder>/<instance guid>
 //! ```
 //!
-//! `PARENT` is found by [`location`], unless the settings name a different group. The directory below it is
-//! called the base of the cell.
+//! `PARENT` is found by [`location`], unless the settings name a different group. The directory directly
+//! below `PARENT` is called the base of the cell.
 
 mod leftover;
 mod limits;
@@ -32,7 +32,7 @@ pub(crate) use leftover::record_and_clean;
 pub use limits::MAX_PROCESSES;
 pub(crate) use limits::{Limiter, Limits, out_of_memory_message};
 
-/// Weight of a group whose definition has the maximum weight. It is the kernel's default weight.
+/// Weight of a group whose definition has the maximum weight. This weight is the kernel's default.
 const DEFAULT_WEIGHT: u32 = 100;
 /// Highest nice value. A process with this value gets the smallest share of the processor.
 const MAX_NICE: i32 = 19;
@@ -40,10 +40,10 @@ const MAX_NICE: i32 = 19;
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// Factor by which one step of the nice value reduces the processor share.
 const NICE_STEP_FACTOR: f64 = 1.25;
-/// Time limit for removing a group. The last process in it may still be exiting, which takes a while on an
-/// overloaded host.
+/// Time limit for removing a group. The last process of the group may still be exiting. On an overloaded
+/// host, this takes a while.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// First delay between attempts to remove a group. It doubles with every attempt.
+/// First delay between attempts to remove a group. The delay doubles with every attempt.
 const REMOVAL_MIN_DELAY: Duration = Duration::from_millis(2);
 /// Longest delay between attempts to remove a group.
 const REMOVAL_MAX_DELAY: Duration = Duration::from_millis(100);
@@ -71,10 +71,10 @@ pub(crate) enum CgroupsUnavailable {
 pub(crate) struct Cgroups {
     parent: PathBuf,
     base: PathBuf,
-    /// Controllers that are enabled in the groups that this value creates.
+    /// Controllers that are enabled in new groups.
     controllers: Vec<&'static str>,
-    /// Held while groups are created or removed. The base is removed together with its last group, which must
-    /// not happen while another group is created.
+    /// Held while groups are created or removed. The base is removed with its last group. This removal must
+    /// not overlap the creation of another group.
     lock: Mutex<()>,
 }
 
@@ -107,12 +107,12 @@ impl Cgroups {
         access(&kill, Access::WRITE_OK).map_err(|error| unusable(&kill, error.into()))
     }
 
-    /// Returns `true` if the groups that this value creates have a CPU weight.
+    /// Returns `true` if new groups have a CPU weight.
     pub(crate) fn has_weight(&self) -> bool {
         self.has_controller("cpu")
     }
 
-    /// Returns `true` if a controller is enabled in the groups that this value creates.
+    /// Returns `true` if a controller is enabled in new groups.
     pub(crate) fn has_controller(&self, controller: &str) -> bool {
         self.controllers.contains(&controller)
     }
@@ -176,9 +176,9 @@ fn listed_controllers(file: &Path) -> Vec<&'static str> {
     CONTROLLERS.into_iter().filter(|known| text.split_whitespace().any(|name| name == *known)).collect()
 }
 
-/// Enables the available controllers for the children of a group. Does nothing if the group has processes.
-/// The kernel would then accept some controllers, but the children could not be limited or could not contain
-/// processes.
+/// Enables the available controllers for the children of a group. Does nothing if the group has processes. In
+/// that case the kernel would accept some controllers, but the children of the group could not be limited, or
+/// could not contain processes.
 fn enable_controllers(group: &Path, controllers: &[&str]) {
     if !can_limit_children(group) {
         return;

@@ -1,5 +1,5 @@
-//! Environment of the programs in a container. The only variables taken from the rep are `PATH`, the locale
-//! and the time zone.
+//! Environment of the programs in a container. From the rep's environment, only `PATH`, the locale and the
+//! time zone are used.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,10 +21,10 @@ struct CfPort {
     internal: u16,
 }
 
-/// Returns the environment of one program. Variables of the definition take precedence over those of the
-/// image. Variables of the image take precedence over those that are inherited from the cell. Variables that
-/// the cell sets take precedence over all others, since a plain process must listen on the host port that it
-/// was assigned.
+/// Returns the environment of one program. Variables of the definition take precedence over variables of the
+/// image. Variables of the image take precedence over inherited variables of the cell. Variables that the
+/// cell sets take precedence over all other variables, because a plain process must listen on its assigned
+/// host port.
 pub(crate) fn program_environment(
     spec: &Spec,
     work: &Path,

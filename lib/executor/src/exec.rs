@@ -7,9 +7,10 @@
 //!      └── pipes, or a terminal ────────────┘
 //! ```
 //!
-//! The shim listens on a socket in the container's folder. It creates the streams of the program and passes
-//! the other ends of these streams to the executor. The input and output therefore pass through neither the
-//! shim nor the container's log. The program ends when the connection to the shim ends.
+//! The shim (the program that runs the container) listens on a socket in the container's folder. It creates
+//! the streams of the additional program and passes their other ends to the executor. So input and output
+//! bypass the shim and the container's log. The program ends when the connection between the executor and the
+//! shim ends.
 
 use schemas::exec::ExecEnd;
 use serde::{Deserialize, Serialize};

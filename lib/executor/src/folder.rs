@@ -1,5 +1,5 @@
-//! Folder of one container. The executor and the shim communicate through its files, which outlive both
-//! programs.
+//! Folder of one container. The executor and the shim (the process that supervises the container) communicate
+//! through the files in this folder. The files outlive both programs.
 //!
 //! | the file | who writes it | holds |
 //! |---|---|---|
@@ -31,13 +31,12 @@ use crate::isolation::Plan;
 
 /// Environment variable that identifies every process of a container. Its value is the instance guid.
 pub(crate) const MARKER: &str = "MUSTER_INSTANCE_GUID";
-/// Maximum number of bytes that are read from a file of the folder. Every spec and every result is far
-/// smaller.
+/// Maximum number of bytes read from a file of the folder. Every spec and every result is far smaller.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 /// Number of bytes read from the end of `shim.err`.
 const ERROR_TAIL_BYTES: usize = 512;
 
-/// Specification of a container, which the shim reads.
+/// Specification of a container. The shim reads the specification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) recipe: Recipe,
@@ -50,7 +49,7 @@ pub(crate) struct Spec {
     pub(crate) cgroup: Option<PathBuf>,
     /// Isolation of the container. `None` if it is not isolated.
     pub(crate) plan: Option<Plan>,
-    /// Amount by which the nice value of the shim exceeds that of the rep.
+    /// Difference between the nice value of the shim and that of the rep.
     pub(crate) nice: i32,
     /// Size of one log file, in bytes.
     pub(crate) log_bytes: u64,
@@ -66,7 +65,7 @@ pub(crate) struct Spec {
 pub(crate) enum Status {
     /// The shim is up. Setup, action and monitor are starting.
     Created,
-    /// The action runs. If the container has a monitor, the monitor reports it as healthy.
+    /// The action runs. If the container has a monitor, the monitor has reported the container as healthy.
     Running,
     /// No process of the container runs.
     Completed(RunResult),
@@ -96,8 +95,8 @@ impl Folder {
         self.0.join("log")
     }
 
-    /// Creates the folder with its pipes. Only its owner may read it, since the spec contains the
-    /// environment.
+    /// Creates the folder with its pipes. Only the owner of the folder may read it, since the spec contains
+    /// the environment.
     pub(crate) fn make(&self) -> io::Result<()> {
         for path in [self.0.clone(), self.work(), self.log()] {
             DirBuilder::new().mode(0o700).create(path)?;
@@ -117,8 +116,8 @@ impl Folder {
         Ok(serde_json::from_slice(&read(&self.0.join("spec.json"))?)?)
     }
 
-    /// Writes the state of the container. A successful result is synced to the disk, because it could not be
-    /// determined again. The other states need no sync, because after a reboot of the host none of its
+    /// Writes the state of the container. Syncs a successful result to the disk, because a lost result could
+    /// not be determined again. The other states need no sync: after a reboot of the host, none of its
     /// containers runs.
     pub(crate) fn write_status(&self, status: &Status) -> io::Result<()> {
         let sync = match status {
@@ -162,8 +161,8 @@ impl Folder {
         self.open_pipe("events", OFlags::WRONLY)
     }
 
-    /// Opens the pipe on which the shim receives orders. The pipe is opened for both reading and writing, so
-    /// that the shim does not read its end when a rep exits.
+    /// Opens the pipe on which the shim receives orders. The pipe is opened for reading and writing, so that
+    /// the shim does not receive an end of file when a rep exits.
     pub(crate) fn open_orders_reader(&self) -> io::Result<OwnedFd> {
         self.open_pipe("orders", OFlags::RDWR)
     }
@@ -173,8 +172,8 @@ impl Folder {
         File::from(self.open_pipe("orders", OFlags::WRONLY)?).write_all(b"g")
     }
 
-    /// Orders the shim to stop its container. It is not an error if the shim is gone, or if the pipe is full
-    /// because it holds many stop orders already.
+    /// Orders the shim to stop its container. A missing shim is not an error. A full pipe is not an error
+    /// either, because the pipe already holds many stop orders.
     pub(crate) fn send_stop(&self) -> io::Result<()> {
         let result =
             self.open_pipe("orders", OFlags::WRONLY).and_then(|pipe| File::from(pipe).write_all(b"s"));
@@ -191,7 +190,7 @@ impl Folder {
         OpenOptions::new().append(true).create(true).mode(0o600).open(self.0.join("shim.err"))
     }
 
-    /// Returns the last error that the shim wrote. Empty if there is none.
+    /// Returns the last error that the shim wrote. Empty if the shim wrote none.
     pub(crate) fn last_shim_error(&self) -> String {
         let bytes = read(&self.0.join("shim.err")).unwrap_or_default();
         let tail = &bytes[bytes.len().saturating_sub(ERROR_TAIL_BYTES)..];

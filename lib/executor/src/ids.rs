@@ -1,9 +1,9 @@
 //! Ranges of host user ids, one for the users of each container.
 //!
 //! Users of different containers with the same id would be the same user of the host. They could share a port
-//! by `SO_REUSEPORT`, and use up each other's quota of pipes and of descriptors in flight. Each container
-//! therefore has a range of its own. [`Ranges`] is the allocator. [`Ids`] also ensures that different data
-//! folders of a host use different ranges. It writes a file for each allocated range.
+//! by `SO_REUSEPORT`, and use up each other's quota of pipes and of file descriptors in transit. Therefore
+//! each container has its own range. [`Ranges`] is the allocator. [`Ids`] also ensures that different data
+//! folders of a host use different ranges: it writes a file for each allocated range.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -17,8 +17,8 @@ use rustix::fs::{FlockOperation, flock};
 
 /// Number of ids in a range.
 pub const RANGE_LEN: u32 = 65_536;
-/// Default first id of the first range. Neither systemd nor the tools for subordinate ids assign this id or a
-/// higher one.
+/// Default first id of the first range. Neither systemd nor the tools for subordinate ids assign this id or
+/// higher ids.
 pub const FIRST_ID: u32 = 2_000_000_000;
 /// Exclusive upper bound of the ids. Some programs interpret larger ids as negative numbers.
 const ID_END: u32 = i32::MAX.unsigned_abs();
@@ -39,7 +39,7 @@ impl Ranges {
         Self { first, allocated: BTreeSet::new() }
     }
 
-    /// Allocates the lowest free range that `may` accepts. `None` if there is no such range.
+    /// Allocates the lowest free range for which `may` returns `true`. `None` if there is no such range.
     pub(crate) fn allocate(&mut self, may: impl FnMut(&u32) -> bool) -> Option<u32> {
         let all = (self.first..ID_END.saturating_sub(RANGE_LEN - 1)).step_by(RANGE_LEN as usize);
         let range = all.filter(|range| !self.allocated.contains(range)).find(may)?;
@@ -62,7 +62,7 @@ impl Ranges {
 #[derive(Debug)]
 pub(crate) struct Ids {
     ranges: Mutex<Ranges>,
-    /// Record of the host's ranges. `None` if they cannot be recorded.
+    /// Record of the host's ranges. `None` if the ranges cannot be recorded.
     host: Option<HostRecord>,
 }
 
@@ -80,7 +80,7 @@ impl Ids {
         Self { ranges: Mutex::new(Ranges::new(first)), host: host.ok() }
     }
 
-    /// Allocates a range that no other container of the host has.
+    /// Allocates a range that no other container of the host uses.
     pub(crate) fn allocate_range(&self) -> io::Result<u32> {
         let mut failed = None;
         let taken = self.ranges().allocate(|range| {
@@ -128,8 +128,8 @@ impl Ids {
     }
 }
 
-/// Record of the id ranges of a host. It contains a file for each range, with the path of the data folder
-/// that owns the range. A range is free if that folder no longer exists.
+/// Record of the id ranges of a host. The record contains a file for each range, with the path of the data
+/// folder that owns the range. A range is free if its data folder no longer exists.
 #[derive(Debug)]
 struct HostRecord {
     folder: PathBuf,

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A container consists of a folder and a **shim**. The shim is a small program in a session of its own that
-//! runs the recipe and records the result. It does not depend on the rep. If the rep dies, another rep opens
-//! the same data folder. It finds out which containers are running, and how the other containers ended. Two
-//! named pipes in the folder of a container connect the executor and the shim. A byte on `orders` asks the
-//! shim to stop. A byte on `events` signals that `state.json` changed, and the end of `events` means that the
-//! shim is gone.
+//! runs the recipe and records the result. The shim does not depend on the rep. If the rep dies, another rep
+//! opens the same data folder. The new rep finds out which containers are running, and how the other
+//! containers ended. Two named pipes in the folder of a container connect the executor and the shim. A byte
+//! on `orders` asks the shim to stop. A byte on `events` signals that `state.json` changed, and the end of
+//! `events` means that the shim is gone.
 //!
 //! | the file | holds |
 //! |---|---|

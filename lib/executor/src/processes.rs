@@ -14,7 +14,7 @@ use crate::process::fnv1a;
 /// environment.
 const MAX_ENVIRONMENT_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Identity of one process. It differs from that of a later process with the same pid.
+/// Identity of one process. A later process with the same pid has a different identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Process {
     pid: i32,
@@ -49,7 +49,7 @@ impl Process {
         self.pid
     }
 
-    /// Returns `true` if the process is running. A zombie is not.
+    /// Returns `true` if the process is running. A zombie does not count as running.
     pub(crate) fn alive(self) -> bool {
         stat(self.pid).is_some_and(|stat| !stat.ended && stat.start == self.start)
     }
@@ -61,15 +61,15 @@ pub(crate) fn descendants(root: i32) -> Vec<Process> {
 }
 
 /// Marks this program and all processes that it starts afterwards. The mark is the process limit
-/// `RLIMIT_LOCKS`, which Linux inherits but has not enforced since version 2.4. It survives `setsid`, an
-/// empty environment, and the death of the parent.
+/// `RLIMIT_LOCKS`, which Linux inherits but has not enforced since version 2.4. The mark survives `setsid`,
+/// an empty environment, and the death of the parent.
 pub(crate) fn mark_self(value: &str) -> io::Result<()> {
     let mark = Some(mark_limit(value));
     Ok(setrlimit(Resource::Locks, Rlimit { current: mark, maximum: mark })?)
 }
 
-/// Returns the limit that represents the mark `value`. It differs from every plausible limit and from the
-/// value for unlimited.
+/// Returns the process limit that represents the mark `value`. This limit differs from every plausible limit
+/// and from the value for unlimited.
 fn mark_limit(value: &str) -> u64 {
     fnv1a(value) >> 2 | 1 << 61
 }

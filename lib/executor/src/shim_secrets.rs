@@ -1,8 +1,8 @@
 //! Transfer of secrets into a container. The disk contains secrets only in encrypted (sealed) form. The
 //! executor decrypts them and passes the plain texts to the shim as environment variables. The shim keeps the
-//! plain texts in memory until the container ends, and inserts them into its copy of the recipe. The secrets
-//! are not exposed more than necessary: their destination is also the environment of a process of the same
-//! user.
+//! plain texts in memory until the container ends, and inserts them into its copy of the recipe. This
+//! transfer does not increase the exposure of the secrets: their destination is the environment of a process
+//! of the same user anyway.
 
 use std::env;
 use std::io;
@@ -12,8 +12,8 @@ use schemas::container::Recipe;
 use schemas::secret::{Binding, Owner, Purpose, variables, variables_mut};
 use secrets::Keys;
 
-/// Prefix of the names of the variables that pass secrets to the shim. It is followed by the number of the
-/// secret, in the order of the recipe.
+/// Prefix of the names of the variables that pass secrets to the shim. The number of the secret, in the order
+/// of the recipe, follows the prefix.
 const VARIABLE_PREFIX: &str = "MUSTER_OPENED_";
 
 /// Returns the plain texts of a recipe's sealed secrets as variables for its shim. An error names the secret

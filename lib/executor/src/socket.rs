@@ -19,8 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// Maximum length of a message in bytes. The largest request is shorter, even if each of its bytes is
-/// escaped.
+/// Maximum length of a message in bytes. It exceeds the length of the largest request with all bytes escaped.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 /// Maximum number of files in a message.
 const MAX_FILES: usize = 3;
@@ -45,8 +44,8 @@ pub(crate) async fn connect(folder: &Path, name: &str) -> io::Result<UnixStream>
     UnixStream::connect(path).await
 }
 
-/// Returns a short path to a socket, since the length of socket paths is limited. The path is valid while the
-/// returned descriptor is open.
+/// Returns a short path to a socket, because the operating system limits the length of socket paths. The path
+/// is valid while the returned descriptor is open.
 fn socket_path(folder: &Path, name: &str) -> io::Result<(OwnedFd, PathBuf)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder, flags, Mode::empty())?;
@@ -116,12 +115,12 @@ pub(crate) fn send_some(to: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -
     if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(io::Error::other("too many files for one message"));
     }
-    // If the receiver has closed the connection, return an error and send no signal to this process.
+    // If the receiver has closed the connection, return an error instead of a signal to this process.
     let send = || sendmsg(to.as_fd(), &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL);
     Ok(retry_on_intr(send)?)
 }
 
-/// Receives some bytes and the files that came with them. Returns the number of bytes and the files.
+/// Receives some bytes and the files attached to them. Returns the number of bytes and the files.
 pub(crate) fn receive_some(from: impl AsFd, bytes: &mut Vec<u8>) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! Folders to be removed. They are moved to `trash/` in one step, and then removed.
+//! Folders to be removed. Each folder is moved to `trash/` in one step, and then removed.
 //!
 //! Removing the files of a container may take long or fail. In both cases, the start of an executor is not
 //! delayed. The trash of an earlier executor is removed in the background, and failed removals are retried
@@ -41,7 +41,7 @@ struct Pending {
 }
 
 impl Trash {
-    /// Creates the folder if necessary, and lists the entries that an earlier executor left in it.
+    /// Creates the trash folder if necessary, and lists the entries that an earlier executor left in it.
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
         let folder = data.join(TRASH_DIR);
         DirBuilder::new().mode(0o700).recursive(true).create(&folder)?;
@@ -67,8 +67,8 @@ impl Trash {
         Ok(())
     }
 
-    /// Moves a path to the trash without removing it. The caller must [`discard`](Self::discard) it. `None`
-    /// if the path does not exist.
+    /// Moves a path to the trash without removing it. The caller must [`discard`](Self::discard) the returned
+    /// path. `None` if the path does not exist.
     pub(crate) fn move_in(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let mut number = 0_u32;

@@ -19,7 +19,7 @@ type Failed = Box<dyn Error + Send + Sync>;
 
 /// Size of one entry in bytes.
 const ENTRY_BYTES: usize = 500;
-/// Number of subjects that are written to concurrently.
+/// Number of subjects with concurrent writers.
 const SUBJECTS: u16 = 32;
 
 #[tokio::main]
@@ -88,7 +88,7 @@ async fn measure(name: &str, journal: &Journal, entries: u64) -> Result<(), Fail
     Ok(())
 }
 
-/// Appends to one subject, one entry after the other, and returns the latency of each append.
+/// Appends entries to one subject, one after the other. Returns the latency of each append.
 async fn write(journal: Journal, subject: Subject, entries: u64) -> Result<Vec<Duration>, Failed> {
     let mut ids = IdGenerator::new(clock::seed()?);
     let (bytes, mut waits, mut expected) = (Bytes::from(vec![b'x'; ENTRY_BYTES]), Vec::new(), Position(0));

@@ -1,5 +1,5 @@
-//! Read-only examination of the journal's stream, for tools that diagnose it. It applies the same rules as
-//! [`JetStream::open`](crate::JetStream::open) when it refuses a stream.
+//! Read-only examination of the journal's stream, for tools that diagnose the stream. The rules are those by
+//! which [`JetStream::open`](crate::JetStream::open) refuses a stream.
 
 use std::time::Duration;
 
@@ -24,11 +24,12 @@ pub struct Examination {
     pub problems: Vec<String>,
     /// Descriptions of entries that are missing.
     pub losses: Vec<String>,
-    /// Reasons why servers may destroy the stream. Services accept the stream despite them.
+    /// Reasons for which servers may destroy the stream. Services accept the stream in spite of these
+    /// reasons.
     pub hazards: Vec<String>,
     /// Harmless differences from the configuration that Muster creates.
     pub differences: Vec<String>,
-    /// Number of servers that should hold every entry.
+    /// Number of servers that must hold every entry.
     pub replicas: usize,
     /// Server that leads the stream; `None` if unknown.
     pub leader: Option<String>,
@@ -44,7 +45,7 @@ pub struct Examination {
     pub max_bytes: Option<u64>,
     /// Server clock at the time of the response (RFC 3339); `None` if the server did not send it.
     pub server_time: Option<String>,
-    /// Time until the response arrived.
+    /// Time from the request until the response arrived.
     pub latency: Duration,
     /// Last message; `None` if it cannot be read.
     pub last: Option<LastMessage>,
@@ -54,7 +55,7 @@ pub struct Examination {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub name: String,
-    /// `true` if the server has every entry that the leader has.
+    /// `true` if the server has all entries of the leader.
     pub current: bool,
     /// `true` if the leader has lost contact with the server.
     pub offline: bool,
@@ -97,7 +98,7 @@ struct ApiResponse {
     error: Option<jetstream::Error>,
 }
 
-/// Returns the reasons for which services refuse a server, regardless of its stream.
+/// Returns the reasons for which services refuse a server. The server's stream does not matter.
 #[must_use]
 pub fn server_problems(connection: &Connection) -> Vec<String> {
     let version = stream::version_problem(&connection.server_version());
@@ -133,7 +134,7 @@ pub async fn examine_stream(connection: &Connection, replicas: usize) -> Result<
     })
 }
 
-/// Returns the time that the server sends with its responses.
+/// Returns the time that the server includes in its responses.
 pub(super) async fn server_time(connection: &Connection) -> Result<Option<String>, JournalError> {
     match info(connection).await {
         Ok((_, time)) => Ok(time),
@@ -181,10 +182,10 @@ pub(super) async fn request(
     }
 }
 
-/// Reads the first, the last and some positions in between, and returns the number of positions read.
+/// Reads the first entry, the last entry and some entries between them. Returns the number of entries read.
 ///
-/// The server of the connection answers from its own replica. If it has no current replica, another server
-/// answers.
+/// The server of the connection answers from its own replica. If this server has no current replica, another
+/// server answers.
 ///
 /// # Errors
 /// Names the first position that cannot be read, and the reason.
@@ -196,7 +197,7 @@ pub async fn read_samples(
     let stream = stream_handle(connection).await?;
     for position in &positions {
         let begin = Instant::now();
-        // A replica may lag behind the leader, which reported the last position.
+        // The leader reported the last position, and a replica may lag behind the leader.
         while let Err(error) = stream.direct_get(position.0).await {
             let is_absent = matches!(error.kind(), DirectGetErrorKind::NotFound);
             if !is_absent || begin.elapsed() > SAMPLE_LAG.0 {

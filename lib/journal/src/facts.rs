@@ -1,5 +1,4 @@
-//! The state of the journal's storage while a service runs: replicas, sizes, limits, and why a server cannot
-//! write.
+//! State of the journal's storage while a service runs: replicas, sizes, limits, and write errors of servers.
 
 use std::error::Error as _;
 
@@ -17,7 +16,7 @@ const WRITE_ERROR: &str = "write error";
 pub struct Facts {
     /// Number of servers that should hold every entry.
     pub replicas: usize,
-    /// Servers other than the leader that hold the stream; empty for one replica.
+    /// Servers that hold the stream, without its leader; empty for one replica.
     pub others: Vec<Replica>,
     /// Number of entries.
     pub entries: u64,
@@ -25,11 +24,11 @@ pub struct Facts {
     pub bytes: u64,
     /// Maximum size in bytes; `None` if the stream has no limit.
     pub max_bytes: Option<u64>,
-    /// Reasons why servers may destroy the stream. Services accept the stream despite them.
+    /// Reasons that servers may destroy the stream. Services accept the stream despite these reasons.
     pub hazards: Vec<String>,
 }
 
-/// A server that holds a copy of the stream and does not lead it.
+/// Server that holds a copy of the stream without leading the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
     pub name: String,

@@ -1,10 +1,10 @@
 //! The journal as a stream on a NATS server.
 //!
 //! An append is one request. Its message carries the id of the entry and the expected sequence: the sequence
-//! that the subject's last message must have. If the server rejects the expected sequence, this is not
-//! necessarily a conflict. With one replica the server also rejects it if the entry was stored earlier and
-//! its acknowledgement was lost. So after a rejection the append reads the message after the expected
-//! sequence from the stream's leader, and compares the ids.
+//! that the subject's last message must have. A rejection of the expected sequence is not always a conflict.
+//! With one replica, the server also rejects an entry that was stored earlier and whose acknowledgement was
+//! lost. So after a rejection, the append reads the message after the expected sequence from the stream's
+//! leader, and compares the ids.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,10 +28,10 @@ use super::{Append, AppendError, Durability, JournalError, StoredEntry};
 use crate::limits::{ACK_TIMEOUT, API_TIMEOUT, RECONNECT_POLL_INTERVAL};
 use bus::nats::Connection;
 
-/// Delays before a message is sent again because the server is busy with another message of its subject.
+/// Delays before a message is sent again because the server is busy with another message of the same subject.
 ///
-/// A cluster may report this for a moment even after it has acknowledged the other message. Sending again is
-/// safe, because it is the same entry.
+/// A cluster may report itself as busy for a moment even after it has acknowledged the other message. Sending
+/// the message again is safe, because it carries the same entry.
 const BUSY_RETRY_DELAYS: [Duration; 5] = [
     Duration::from_micros(100),
     Duration::from_millis(1),
@@ -53,7 +53,7 @@ struct Shared {
     durability: Durability,
     /// Number of servers that hold every entry.
     replicas: usize,
-    /// Reason for which followers cannot read the journal; `None` while they can.
+    /// Reason why followers cannot read the journal; `None` if they can.
     unreadable: Arc<Mutex<Option<String>>>,
     history: History,
     monitoring: Vec<String>,
@@ -106,19 +106,18 @@ struct PublishResponse {
 #[derive(Debug)]
 pub(super) enum Outcome {
     Stored(Position),
-    /// Either this entry was stored earlier, or another entry was stored in its place. The stream must be
-    /// read to find out which.
+    /// Either this entry was stored earlier, or another entry was stored in its place. Only reading the
+    /// stream shows which case applies.
     Settle(String),
-    /// Another message of the subject is being replicated, or has just arrived: retry.
+    /// Another message of the subject is being replicated or has just arrived. The append must be retried.
     Busy(String),
     Unknown(String),
-    /// The server stored nothing, for a reason that may pass.
+    /// The server stored nothing, for a temporary reason.
     NotStored(String),
     Refused(String),
 }
 
-/// Error codes of rejections that store nothing, for a reason that may pass. The names are those in
-/// nats-server.
+/// Error codes of rejections that store nothing, for a temporary reason. The names are those in nats-server.
 const NOT_STORED: [(ErrorCode, &str); 9] = [
     (ErrorCode::ACCOUNT_RESOURCES_EXCEEDED, "JSAccountResourcesExceededErr"),
     (ErrorCode::INSUFFICIENT_RESOURCES, "JSInsufficientResourcesErr"),
@@ -131,9 +130,9 @@ const NOT_STORED: [(ErrorCode, &str); 9] = [
     (ErrorCode::STREAM_TOO_MANY_REQUESTS, "JSStreamTooManyRequests"),
 ];
 
-/// Descriptions of the error `JSStreamStoreFailedF` if a limit of the stream is reached. The server checks
-/// these limits before it writes. With any other description the write itself failed, and the outcome is
-/// unknown.
+/// Descriptions of the error `JSStreamStoreFailedF` when a limit of the stream is reached. The server checks
+/// these limits before it writes. Any other description means that the write itself failed, and that the
+/// outcome is unknown.
 const LIMIT_REACHED: [&str; 2] = ["maximum bytes exceeded", "maximum messages exceeded"];
 
 impl JetStream {
@@ -165,15 +164,15 @@ impl JetStream {
             worth @ (Durability::Unverified(_) | Durability::Volatile) if settings.create => {
                 tracing::warn!("durability of acknowledged entries: {worth}");
             }
-            // A process that may not create the stream only reads, so the durability of writes does not
-            // concern it.
+            // A process that may not create the stream is a reader. The durability of writes does not matter
+            // to a reader.
             Durability::Unverified(_) | Durability::Volatile => {}
         }
         Self::from_info(connection, &info, durability, settings.monitoring.clone()).await
     }
 
-    /// Opens the stream for inspection, regardless of its configuration and of lost entries. It must not be
-    /// used for writing or by services.
+    /// Opens the stream for inspection, regardless of its configuration and of lost entries. Services must
+    /// not use this function, and callers must not write to the returned journal.
     ///
     /// # Errors
     /// The stream does not exist, it does not allow direct reads, or the server did not respond.
@@ -288,8 +287,8 @@ impl JetStream {
         }
     }
 
-    /// Reads the first message of the subject after the expected position. If this entry is stored, it is
-    /// that message.
+    /// Reads the first message of the subject after the expected position. If the entry of this append is
+    /// stored, this message contains the entry.
     async fn settle(&self, subject: &str, append: &Append, what: String) -> Result<Position, AppendError> {
         let next = self.message_request().next_by_subject(subject).sequence(append.expected.0 + 1);
         if let Some(next) = fetch_message(next).await.map_err(AppendError::Unknown)? {
@@ -300,16 +299,16 @@ impl JetStream {
         if last.map(|last| last.position).unwrap_or_default() != append.expected {
             return Err(AppendError::Conflict);
         }
-        // The leader rejected the sequence because of a message that is not applied yet. That message may be
-        // this entry.
+        // The leader rejected the sequence because of a message that is not applied yet. That message may
+        // contain this entry.
         Err(AppendError::Unknown(JournalError::Unavailable { what, source: None }))
     }
 
-    /// Compares the log with the delivered entries, once per connection: a decision made on one log must not
-    /// be appended to another.
+    /// Compares the log with the delivered entries, once per connection. A decision made on one log must not
+    /// be appended to another log.
     ///
-    /// Waits for a connection first. A message sent while disconnected would go to whichever log the next
-    /// connection reaches.
+    /// Waits for a connection first. A message sent while disconnected would go to an unknown log: the log
+    /// that the next connection reaches.
     async fn verify_history_once(&self) -> Result<(), JournalError> {
         let since = Instant::now();
         while !self.shared.connection.is_connected() {
@@ -333,7 +332,7 @@ impl JetStream {
         Ok(())
     }
 
-    /// Returns the end of the journal after checking that the stream is the one that was opened.
+    /// Returns the end of the journal after checking that the stream is still the stream that was opened.
     ///
     /// # Errors
     /// [`JournalError::Damaged`] if the stream was created again. Other errors mean that the server did not
@@ -352,10 +351,10 @@ impl JetStream {
         Ok(Position(info.state.last_sequence))
     }
 
-    /// Compares the entry at a position with the entry that was delivered there.
+    /// Compares the entry at a position with the entry that was delivered for that position.
     ///
     /// # Errors
-    /// [`JournalError::Damaged`] if it is a different entry. Other errors mean that it cannot be read.
+    /// [`JournalError::Damaged`] if the entries differ. Other errors mean that the entry cannot be read.
     pub(super) async fn verify_delivered(&self, delivered: Delivered) -> Result<(), JournalError> {
         let Delivered { position, checksum } = delivered;
         let stands = self.entry_at(position).await?;
@@ -390,11 +389,11 @@ impl JetStream {
         fetch_message(self.message_request().sequence(position.0)).await
     }
 
-    /// Returns the reason for which the entry at a position cannot be read; `None` if it can be read or the
-    /// stream does not hold it.
+    /// Returns the reason why the entry at a position cannot be read. `None` if the entry can be read, or if
+    /// the stream does not hold the entry.
     ///
-    /// The stream's leader may not find an entry that the stream holds. The server sends no cause to its
-    /// clients; the cause is in its own log.
+    /// The stream's leader may fail to find an entry that the stream holds. The server does not send the
+    /// cause to its clients; it writes the cause to its own log.
     ///
     /// # Errors
     /// The server did not respond.
@@ -420,7 +419,7 @@ impl JetStream {
         )))
     }
 
-    /// Returns the reason for which followers cannot read the journal; `None` while they can.
+    /// Returns the reason why followers cannot read the journal; `None` if they can.
     pub(super) fn unreadable_reason(&self) -> Option<String> {
         self.lock_unreadable().clone()
     }
@@ -489,7 +488,7 @@ impl JetStream {
         self.shared.connection.client()
     }
 
-    /// Returns the number of connections made so far. It changes after every reconnect.
+    /// Returns the number of connections made so far. The number increases with every reconnect.
     pub(super) fn connection_count(&self) -> tokio::sync::watch::Receiver<u64> {
         self.shared.connection.connect_count()
     }
@@ -507,7 +506,7 @@ impl JetStream {
         if self.shared.closing.is_cancelled() { Err(JournalError::Closed) } else { Ok(()) }
     }
 
-    /// Returns a builder for a request for one message. The stream's leader answers it.
+    /// Returns a builder for a request for one message. The stream's leader answers the request.
     fn message_request(&self) -> RawMessageBuilder {
         self.shared.stream.raw_message_builder()
     }

@@ -1,10 +1,10 @@
 //! Following a stream with one unfiltered pull consumer that starts at a known position. The consumer is
 //! replaced whenever something is unexpected.
 //!
-//! The server loses such a consumer when it restarts. It may also deliver messages to a connection that no
-//! longer exists. So the follower checks every message against the consumer's own sequence. It replaces a
-//! consumer that falls silent, skips a message, or loses its connection. The new consumer starts after the
-//! last delivered entry.
+//! A restart of the server loses such a consumer. The server may also deliver messages to a connection that
+//! no longer exists. The follower therefore checks every message against the consumer's own sequence. The
+//! follower replaces a consumer that falls silent, skips a message, or loses its connection. The new consumer
+//! starts after the last delivered entry.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ pub(super) struct Follower {
     /// Time at which the journal was first found to end before `after`; `None` if the journal reaches
     /// `after`.
     behind: Option<Instant>,
-    /// Time of the last delivery, or of the last comparison with the end of the journal. Kept across calls,
-    /// because a caller may stop waiting at any time.
+    /// Time of the last delivery, or of the last comparison with the end of the journal. This time is kept
+    /// across calls, because a caller may stop waiting at any time.
     compared: Instant,
     /// Time of the first failed attempt since the last successful one; `None` if the last attempt succeeded.
     failing: Option<Instant>,
@@ -166,8 +166,8 @@ impl Follower {
         }
     }
 
-    /// Collects the first message and those that have already arrived. It does not wait, so no message is
-    /// lost if the caller stops waiting.
+    /// Collects the first message and all messages that have already arrived. The function does not wait, so
+    /// no message is lost if the caller stops waiting.
     fn collect_available(
         &mut self,
         first: jetstream::Message,
@@ -208,9 +208,9 @@ impl Follower {
         Ok(entries)
     }
 
-    /// Checks that the journal is still the one that was read so far. It must be the same stream, reach at
-    /// least the last delivered position, and have the same entry there. After a change of the stream's
-    /// leader, the stream may end before that position for a moment.
+    /// Checks that the journal is still the journal that was read so far. The journal must be the same
+    /// stream, reach at least the last delivered position, and have the same entry at that position. After a
+    /// change of the stream's leader, the stream may end before that position for a moment.
     async fn check_history(&mut self) -> Result<(), JournalError> {
         let end = self.journal.verified_end().await?;
         let Err(damaged) = super::check_not_beyond(self.after, end) else {

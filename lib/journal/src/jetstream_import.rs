@@ -1,12 +1,12 @@
 //! Import of another journal's messages into a stream. Each message carries the expected last sequence of the
-//! stream. So the message is stored at exactly its position or not at all.
+//! stream. The server therefore stores the message at exactly its position or not at all.
 //!
-//! Many messages are in flight at once, so the sequence alone is not enough. If a foreign message took one of
-//! the positions, the next message would still find the sequence that it expects. In a stream with one
-//! replica, each message therefore also carries the id of the message before it. The server then rejects all
-//! messages after the foreign one. This does not work with more replicas: each replica checks that id on its
-//! own, and a replica that has just caught up does not know it. With any number of replicas, unacknowledged
-//! messages are read back before more are sent.
+//! Many messages are in flight (sent, but not acknowledged) at once, so the sequence alone is not enough. If
+//! a foreign message took one of the positions, the next message would still find the sequence that it
+//! expects. In a stream with one replica, each message therefore also carries the id of the previous message.
+//! The server then rejects all messages after the foreign one. With more replicas, this id cannot be used:
+//! each replica checks the id separately, and a replica that has just caught up does not know it. With any
+//! number of replicas, unacknowledged messages are read back before more messages are sent.
 
 use async_nats::{HeaderMap, Subscriber, header};
 use futures::StreamExt;
@@ -18,8 +18,8 @@ use super::jetstream::{JetStream, Outcome, parse_outcome};
 use super::{ImportError, JournalError, StoredEntry};
 use crate::limits::{ACK_TIMEOUT, IMPORT_BYTES, IMPORT_ENTRIES, IMPORT_RETRY_DELAY, IMPORT_STALL_TIMEOUT};
 
-/// Writes messages at their original positions. Messages without an acknowledgement are sent again from the
-/// current end of the stream.
+/// Writes messages at their original positions. Messages without an acknowledgement are sent again, starting
+/// at the current end of the stream.
 pub(super) async fn import(stream: &JetStream, entries: Vec<StoredEntry>) -> Result<(), ImportError> {
     let Some(first) = entries.first().map(|entry| entry.position) else { return Ok(()) };
     let start = stream.end().await?;
@@ -48,8 +48,8 @@ pub(super) async fn import(stream: &JetStream, entries: Vec<StoredEntry>) -> Res
     Ok(())
 }
 
-/// Returns the number of messages to send in one batch. If `chained`, each message carries the id of the
-/// message before it, so a message without an id ends the batch.
+/// Returns the number of messages to send in one batch. If `chained` is set, each message carries the id of
+/// the previous message. A message without an id therefore ends the batch.
 fn batch_len(entries: &[StoredEntry], chained: bool) -> usize {
     let (mut bytes, mut follows) = (0, true);
     let fits = |entry: &&StoredEntry| {
@@ -61,10 +61,10 @@ fn batch_len(entries: &[StoredEntry], chained: bool) -> usize {
     entries.iter().take(IMPORT_ENTRIES).take_while(fits).count().max(1)
 }
 
-/// Returns the number of these entries that the stream holds.
+/// Returns the number of these entries that the stream contains.
 ///
 /// # Errors
-/// The stream holds a different entry at one of the positions, or entries after the last one.
+/// The stream contains a different entry at one of the positions, or entries after the last position.
 async fn count_stored(stream: &JetStream, entries: &[StoredEntry]) -> Result<usize, ImportError> {
     let end = stream.end().await?;
     let damaged = |position: Position| {
@@ -88,13 +88,14 @@ async fn count_stored(stream: &JetStream, entries: &[StoredEntry]) -> Result<usi
     Ok(count)
 }
 
-/// Sends messages and waits for their acknowledgements. Returns the reason if some of them were not stored.
+/// Sends messages and waits for their acknowledgements. If some messages were not stored, returns the reason.
 async fn send(stream: &JetStream, entries: &[StoredEntry]) -> Result<Option<String>, ImportError> {
     let failed = |error: super::Source| JournalError::unavailable("sending entries to the stream", error);
     let client = stream.client();
     let inbox = client.new_inbox();
     let answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(error.into()))?;
-    // Messages before the first one were already acknowledged or read back, so it need not name an id.
+    // All messages before the first one were acknowledged or read back, so the first message does not need to
+    // name an id.
     let mut before = None;
     for entry in entries {
         let (subject, bytes) = (entry.subject.clone(), entry.bytes.clone());
@@ -108,7 +109,8 @@ async fn send(stream: &JetStream, entries: &[StoredEntry]) -> Result<Option<Stri
     await_acknowledgements(answers, entries).await
 }
 
-/// Returns headers with the expected last sequence, and the expected last id if `before` is given.
+/// Returns headers with the expected last sequence. If `before` is set, the headers also contain the expected
+/// last id.
 fn headers(entry: &StoredEntry, before: Option<EntryId>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let sequence = entry.position.0.saturating_sub(1).to_string();
@@ -122,8 +124,8 @@ fn headers(entry: &StoredEntry, before: Option<EntryId>) -> HeaderMap {
     headers
 }
 
-/// Waits for the acknowledgements. They arrive in the order of the messages, because one stream handles one
-/// connection's messages in order.
+/// Waits for the acknowledgements. The acknowledgements arrive in the order of the messages, because one
+/// stream handles the messages of one connection in order.
 async fn await_acknowledgements(
     mut answers: Subscriber,
     entries: &[StoredEntry],

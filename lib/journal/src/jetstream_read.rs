@@ -1,5 +1,5 @@
-//! Reads a page of a stream with one request that the server answers with many messages (NATS ADR-31, batched
-//! direct get).
+//! Reads a page of a stream with one request. The server answers the request with many messages (NATS ADR-31,
+//! batched direct get).
 
 use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber, header};
 use futures::StreamExt;
@@ -25,13 +25,13 @@ struct PageRequest {
     next_by_subj: Option<String>,
 }
 
-/// Status of the message that reports an empty result. `END_OF_BATCH` is the status of the message that ends
-/// a result.
+/// Status of the message that reports an empty result. `END_OF_BATCH` is the status of the last message of a
+/// result.
 const NOTHING_FOUND: u16 = 404;
 const END_OF_BATCH: u16 = 204;
 
-/// Returns entries after `after`, of one subject or of all subjects: at most `limit`, and at most the bytes
-/// of a page.
+/// Returns entries after `after`, of one subject or of all subjects. The result has at most `limit` entries
+/// and at most the bytes of a page.
 pub(super) async fn read(
     client: &Client,
     after: Position,
@@ -74,7 +74,7 @@ async fn collect(
             Some(other) => return Err(refusal_error(other, &message)),
         }
         let (entry, before) = decode_page_entry(message)?;
-        // Each response names the position of the response before it, so a lost response is detected.
+        // Each response names the position of the previous response, so a lost response is detected.
         if before != last || entry.position <= after {
             return Err(unavailable(format!("a response is missing before position {}", entry.position)));
         }
@@ -85,7 +85,7 @@ async fn collect(
 }
 
 /// Decodes a message of the server's response to a page request. Returns the entry and the sequence of the
-/// message before it.
+/// previous message.
 ///
 /// # Errors
 /// [`JournalError::Unavailable`] if a required header is missing or invalid.

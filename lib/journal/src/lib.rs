@@ -79,15 +79,15 @@ pub struct StoredEntry {
 impl StoredEntry {
     /// Returns a checksum of position, subject and bytes.
     ///
-    /// Two different histories of a log may have entries at the same position. The checksum tells these
-    /// entries apart.
+    /// Different histories of a log may have different entries at the same position. The checksums of these
+    /// entries differ.
     #[must_use]
     pub fn checksum(&self) -> u64 {
         crc64(&[&self.position.0.to_le_bytes(), self.subject.as_bytes(), &self.bytes])
     }
 }
 
-/// Reason for which an entry was not appended, or may not have been appended.
+/// Error of an append. It tells the caller whether the entry may still be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
     /// Another entry follows the expected position. The entry is definitely not stored: decide again.
@@ -95,24 +95,24 @@ pub enum AppendError {
     Conflict,
     /// The entry may or may not be stored.
     ///
-    /// Read the subject's last entry. If it is a different one, append the **same** entry again: the call
-    /// returns its position if it was stored after all.
+    /// Read the subject's last entry. If the last entry is a different one, append the **same** entry again.
+    /// The call returns the position of the entry if it was stored after all.
     #[error("unknown whether the entry was stored")]
     Unknown(#[source] JournalError),
-    /// The journal did not store the entry in this attempt, for a reason that may pass: for example, its disk
-    /// or a limit is full.
+    /// The journal did not store the entry in this attempt. The reason may pass: for example, the disk of the
+    /// server or a limit of the stream is full.
     ///
-    /// An earlier attempt with an unknown outcome may still be stored: read the subject's last entry to be
-    /// sure.
+    /// An earlier attempt with an unknown outcome may still be stored. Read the subject's last entry to find
+    /// out.
     #[error("the journal stored nothing: {0}")]
     NotStored(String),
-    /// The journal will never accept the entry: it is too large, the permission is missing, or the stream is
-    /// configured differently.
+    /// The journal will never accept the entry: the entry is too large, the permission is missing, or the
+    /// stream is configured differently.
     #[error("the journal refuses the entry: {0}")]
     Refused(String),
 }
 
-/// Reason for which the journal could not be read. Each variant needs a different reaction of the caller.
+/// Error of a read. Each variant needs a different reaction of the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The journal cannot be reached or did not respond. Try again later.
@@ -127,11 +127,12 @@ pub enum JournalError {
     /// The stream does not exist, and the caller may not create it.
     #[error("the stream {} does not exist", stream::STREAM)]
     Absent,
-    /// The stream could lose or rewrite history, or does not belong to Muster. Stop: an operator must act.
+    /// The stream could lose or rewrite history, or does not belong to Muster. The caller must stop: an
+    /// operator must act.
     #[error("the journal is refused: {0}")]
     Refused(String),
-    /// A part of the history is missing, or the journal holds a different history. Stop: an operator must
-    /// act.
+    /// A part of the history is missing, or the journal holds a different history. The caller must stop: an
+    /// operator must act.
     #[error("the journal is damaged: {0}")]
     Damaged(String),
     /// [`Journal::close`] was called.
@@ -139,15 +140,15 @@ pub enum JournalError {
     Closed,
 }
 
-/// Reason for which an import failed. The entries before the failed entry may be stored.
+/// Error of an import. The entries before the failed entry may be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The entries do not follow the end of the journal.
+    /// The entries do not directly follow the end of the journal.
     #[error("position {first} does not follow the end of the journal, position {end}")]
     NotNext {
-        /// End of the journal, or the position of the previous entry.
+        /// End of the journal, or the position of the entry before `first`.
         end: Position,
-        /// Position of the entry that does not follow.
+        /// Position of the entry that leaves a gap or goes back.
         first: Position,
     },
     /// The journal will never accept one of the entries.
@@ -173,7 +174,8 @@ impl JournalError {
 pub enum Durability {
     /// Every entry is on disk before it is acknowledged, so it survives a power cut.
     Synced,
-    /// A power cut may lose the last entries, or the servers could not be checked; the text is the reason.
+    /// A power cut may lose the last entries, or the servers' configuration could not be checked. The text is
+    /// the reason.
     Unverified(String),
     /// Entries are lost when the process exits.
     Volatile,
@@ -189,7 +191,7 @@ impl fmt::Display for Durability {
     }
 }
 
-/// Reads the entries of the journal after a position: see [`Journal::follow`].
+/// Reader of the entries after a position, created by [`Journal::follow`].
 #[derive(Debug)]
 pub struct Follower(Kind);
 
@@ -204,8 +206,8 @@ impl Journal {
     /// Appends an entry if its subject's last entry is at the expected position, and returns the new
     /// position.
     ///
-    /// The call is idempotent: for an entry that is already stored (same id, same expected position) it
-    /// returns that entry's position. Repeat an append whose outcome is unknown.
+    /// The call is idempotent. If the same entry (same id, same expected position) is already stored, the
+    /// call returns the position of the stored entry. Repeat an append whose outcome is unknown.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -224,8 +226,8 @@ impl Journal {
         }
     }
 
-    /// Writes entries of another journal unchanged, at exactly their positions, after the end of this one.
-    /// Messages of other programs, which may have no id, are written unchanged too.
+    /// Writes entries of another journal unchanged, at exactly their positions, after the end of this
+    /// journal. Messages that other programs wrote are also written unchanged, even without an id.
     ///
     /// The caller must be the only writer: if another writer appends, the import fails.
     ///
@@ -247,8 +249,8 @@ impl Journal {
         }
     }
 
-    /// Follows the journal: returns every entry after `after`, in order and without gaps, then every new
-    /// entry as it is appended.
+    /// Follows the journal. The follower returns every entry after `after`, in order and without gaps, and
+    /// waits for new entries at the end.
     #[must_use]
     pub fn follow(&self, after: Position) -> Follower {
         Follower(match self {
@@ -274,8 +276,8 @@ impl Journal {
     /// Returns entries after `after`, of one subject or of all subjects. A page holds at most `limit`
     /// entries, and ends when it reaches [`schemas::limits::PAGE_BYTES`].
     ///
-    /// The page has no gaps, but it may end before the newest entries: the request may be answered by a
-    /// replica that does not have them yet. So an empty page does not mean that `after` is [`Journal::end`].
+    /// The page has no gaps, but it may end before the newest entries, because the replica that answers may
+    /// not have them yet. An empty page does not mean that `after` is [`Journal::end`].
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -292,8 +294,8 @@ impl Journal {
         }
     }
 
-    /// Returns the first result of `found` over a subject's entries, which are read page by page. `None` if
-    /// there is no match.
+    /// Applies `found` to a subject's entries, page by page, and returns its first result. `None` if there is
+    /// no match.
     ///
     /// The newest entries may be missing, as in [`Journal::read`].
     ///
@@ -316,7 +318,7 @@ impl Journal {
     }
 
     /// Checks that entries can be read: reads the first entry, the last one and some in between from the
-    /// stream's leader. If a server cannot read an entry that it holds, it responds as if the entry did not
+    /// stream's leader. A server that holds an entry but cannot read it responds as if the entry did not
     /// exist.
     ///
     /// # Errors
@@ -346,7 +348,7 @@ impl Journal {
         }
     }
 
-    /// Returns the reason for which followers cannot read the journal at present; `None` while they can.
+    /// Returns the reason that followers cannot read the journal at present; `None` while they can read it.
     #[must_use]
     pub fn unreadable_reason(&self) -> Option<String> {
         match self {
@@ -368,8 +370,8 @@ impl Journal {
         }
     }
 
-    /// Returns the time of the server's clock as the server formats it (RFC 3339). `None` if the journal has
-    /// no server, or the server does not send its time.
+    /// Returns the time of the server's clock in the server's own format (RFC 3339). `None` if the journal
+    /// has no server, or the server does not send its time.
     ///
     /// # Errors
     /// The server does not respond.
@@ -380,8 +382,8 @@ impl Journal {
         }
     }
 
-    /// Requests the state of the journal's storage from the stream's leader. `None` if the journal has no
-    /// server.
+    /// Requests the state of the journal's storage from the stream's leader. Returns `None` if the journal
+    /// has no server.
     ///
     /// # Errors
     /// [`JournalError::Absent`] if the stream does not exist; [`JournalError::Unavailable`] if the server
@@ -393,7 +395,8 @@ impl Journal {
         }
     }
 
-    /// Queries the servers' monitoring addresses for the reason that the journal rejects entries.
+    /// Requests the write errors from the servers' monitoring addresses, to explain why the journal rejects
+    /// entries.
     ///
     /// Returns the first write error that a server reports; `None` if no server reports one, or if no
     /// monitoring address is configured.
@@ -426,7 +429,7 @@ impl Journal {
         }
     }
 
-    /// Closes the journal for all of its clones. Queued appends are finished, and followers end with
+    /// Closes the journal for all clones of this handle. Queued appends are finished, and followers end with
     /// [`JournalError::Closed`].
     pub async fn close(self) {
         match self {
@@ -438,7 +441,7 @@ impl Journal {
 }
 
 impl Follower {
-    /// Returns the next entries, at least one and at most `max`; waits if there are none yet.
+    /// Returns the next entries, at least one and at most `max`. Waits while no entry is available.
     ///
     /// After a lost connection the follower resumes after the last delivered entry. This method is cancel
     /// safe: an entry counts as delivered only when a call has returned it.
@@ -456,7 +459,7 @@ impl Follower {
         }
     }
 
-    /// Returns the position of the last delivered entry, or the start position if none was delivered.
+    /// Returns the position of the last delivered entry, or the start position if no entry was delivered.
     #[must_use]
     pub const fn position(&self) -> Position {
         match &self.0 {
@@ -467,8 +470,8 @@ impl Follower {
     }
 }
 
-/// Collects entries until it has `limit` of them or they reach the size of a page. It always accepts the
-/// first entry.
+/// Collects entries until the page has `limit` entries or reaches the maximum size of a page. The first entry
+/// is always accepted.
 struct Page {
     limit: usize,
     bytes: usize,
@@ -490,20 +493,21 @@ impl Page {
     }
 }
 
-/// Returns the first, the last and at most [`limits::SAMPLES`] evenly spaced positions in between.
+/// Returns the first and the last position, and at most [`limits::SAMPLES`] evenly spaced positions in
+/// between.
 fn sample_positions(first: Position, last: Position) -> Vec<Position> {
     let span = last.0.saturating_sub(first.0);
     let steps = span.min(limits::SAMPLES + 1);
     let at = |step: u64| match steps {
         0 => first,
-        // Written so that large positions do not overflow.
+        // This form of the product does not overflow at large positions.
         steps => Position(first.0 + span / steps * step + span % steps * step / steps),
     };
     if last < first { Vec::new() } else { (0..=steps).map(at).collect() }
 }
 
-/// Rejects a position beyond the end of the journal: it belongs to another journal, or this journal lost
-/// entries.
+/// Rejects a position beyond the end of the journal. Such a position belongs to another journal, or this
+/// journal lost entries.
 fn check_not_beyond(after: Position, end: Position) -> Result<(), JournalError> {
     if after <= end {
         return Ok(());
@@ -513,7 +517,7 @@ fn check_not_beyond(after: Position, end: Position) -> Result<(), JournalError> 
     )))
 }
 
-/// Rejects gaps: each entry must directly follow the one before it. Returns the position of the last entry.
+/// Rejects gaps: each entry must directly follow the previous entry. Returns the position of the last entry.
 fn check_unbroken(after: Position, entries: &[StoredEntry]) -> Result<Position, JournalError> {
     entries.iter().try_fold(after, |after, entry| {
         if entry.position.0 == after.0 + 1 {

@@ -9,8 +9,8 @@ pub const QUEUED_APPENDS: usize = 4_096;
 pub const GROUP_APPENDS: usize = 512;
 /// Maximum number of bytes in one transaction of an embedded journal, unless a single entry is larger.
 pub const GROUP_BYTES: usize = 8 * 1024 * 1024;
-/// Subjects whose last position the writer of an embedded journal caches. Other positions are read from the
-/// database.
+/// Maximum number of subjects whose last position the writer of an embedded journal caches. For other
+/// subjects, the writer reads the database.
 pub const CACHED_SUBJECTS: usize = 65_536;
 /// Maximum number of concurrent read connections of an embedded journal.
 pub const READERS: u32 = 4;
@@ -18,9 +18,9 @@ pub const READERS: u32 = 4;
 pub const PULL_ENTRIES: usize = 1_000;
 /// Bytes that a follower requests from a JetStream server in one batch.
 pub const PULL_BYTES: usize = 8 * 1024 * 1024;
-/// Entries per page of a search through a subject.
+/// Entries per page of a search in one subject.
 pub const FIND_PAGE_ENTRIES: usize = 64;
-/// Timeout of one append's acknowledgement; after it the outcome is unknown.
+/// Timeout for the acknowledgement of an append. After a timeout, the outcome of the append is unknown.
 pub const ACK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between two checks for a restored connection.
 pub const RECONNECT_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -31,23 +31,23 @@ pub const API_TIMEOUT: Duration = Duration::from_secs(5);
 pub const FOLLOW_HEARTBEAT: Duration = Duration::from_secs(3);
 /// Time without an entry after which a follower compares its position with the end of the journal.
 pub const FOLLOW_WATCHDOG: Duration = Duration::from_secs(5);
-/// Time for which all attempts of a follower must fail before the journal is reported as unreadable. A
-/// journal that refuses to deliver an entry is reported at once.
+/// Time for which all attempts of a follower must fail before the journal is reported as unreadable. If the
+/// journal refuses to deliver an entry, this is reported at once.
 pub const FOLLOW_FAILURE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Positions between the first and the last that a readability check samples.
+/// Number of positions that a readability check samples, in addition to the first and the last position.
 pub const SAMPLES: u64 = 8;
 /// Time for which a replica may lag behind the stream's leader during a readability check, and the pause
 /// between two attempts.
 pub const SAMPLE_LAG: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(100));
-/// Maximum time for which the journal may end before a follower's position. This can happen after a change of
-/// the stream's leader.
+/// Maximum time for which the journal may end before a follower's position. The journal can be that short
+/// after a change of the stream's leader.
 pub const FOLLOW_BEHIND_TIMEOUT: Duration = Duration::from_secs(15);
 /// Minimum and maximum delay before a follower retries.
 pub const FOLLOW_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// Time after which the server removes a consumer without pull requests.
 pub const CONSUMER_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The stream's window for duplicate message ids. Appends do not depend on it, because an append reads the
-/// stored message and compares the ids.
+/// The stream's window for duplicate message ids. Appends do not depend on this window, because an append
+/// reads the stored message and compares the ids.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(30);
 /// Maximum size of a response from a server's monitoring address, in bytes.
 pub const MONITOR_BYTES: usize = 1024 * 1024;
@@ -59,8 +59,9 @@ pub const IMPORT_ENTRIES: usize = 256;
 pub const IMPORT_BYTES: usize = 4 * 1024 * 1024;
 /// Time without progress after which an import into a stream fails.
 ///
-/// It is longer than [`DUPLICATE_WINDOW`]. Within that window the server drops a second message with the same
-/// id. So an import with two such messages must wait until the window has passed.
+/// This time is longer than [`DUPLICATE_WINDOW`]. Within the window, the server drops a second message with
+/// the same id. If two messages of an import have the same id, the import must wait until the window has
+/// passed.
 pub const IMPORT_STALL_TIMEOUT: Duration = Duration::from_secs(45);
 /// Delay before a stalled import continues.
 pub const IMPORT_RETRY_DELAY: Duration = Duration::from_millis(250);

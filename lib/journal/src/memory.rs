@@ -43,7 +43,7 @@ impl Memory {
         Self { shared: Arc::new(Shared { log: Mutex::default(), end }) }
     }
 
-    /// Locks the log. A poisoned lock is safe to use, because no change can panic half-way.
+    /// Locks the log. A poisoned lock is safe to use, because no change can panic before it is complete.
     fn log(&self) -> MutexGuard<'_, Log> {
         self.shared.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,7 +124,7 @@ impl Memory {
 }
 
 impl Log {
-    /// Returns the position of a subject's first entry after a position.
+    /// Returns the position of a subject's first entry after a given position.
     fn first_after(&self, subject: &str, after: Position) -> Option<Position> {
         let positions = self.subjects.get(subject)?;
         positions.get(positions.partition_point(|position| *position <= after)).copied()

@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::JournalError;
 use super::examine::{ExamineError, request};
 
-/// Turns off compression of the stream. Returns `false` if it is already off.
+/// Turns off compression of the stream. Returns `false` if compression is already off.
 ///
 /// All other settings stay the same. Blocks that are already compressed remain compressed and readable; no
 /// entry changes.
 ///
-/// Needs the permission to update the stream, which no service of Muster has.
+/// The user needs the permission to update the stream. No service of Muster has this permission.
 ///
 /// # Errors
 /// The stream does not exist, the user may not update it, or the server did not respond.

@@ -1,5 +1,5 @@
-//! Minimal HTTP/1.0 client for a NATS server's monitoring address. It fetches facts that no NATS subject
-//! offers.
+//! Minimal HTTP/1.0 client for a NATS server's monitoring address. The client fetches facts that no NATS
+//! subject offers.
 
 use std::io;
 

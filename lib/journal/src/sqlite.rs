@@ -48,7 +48,8 @@ const CREATE: &str = "
 /// A journal in a data folder. Clones are the same journal.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
-    /// Queue of the writer; `None` if the journal is read-only, so that another process may write to it.
+    /// Queue of the writer. `None` if the journal is open read-only, because another process may be the
+    /// writer.
     queue: Option<mpsc::Sender<WriteRequest>>,
     readers: SqlitePool,
     /// End of the journal; `None` once the journal is closed.
@@ -60,7 +61,7 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the journal in a data folder, or creates it. From then on this process owns the folder.
+    /// Opens the journal in a data folder, or creates it. Afterwards this process owns the folder.
     ///
     /// # Errors
     /// The folder does not belong to Muster or another process uses it. The file has another format, or

@@ -68,7 +68,7 @@ impl Writer {
     }
 
     /// Writes until the journal is closed or all of its handles are dropped. Requests that were queued before
-    /// this are still processed.
+    /// the close are still processed.
     pub(super) async fn run(mut self, closing: CancellationToken) {
         loop {
             let next = tokio::select! {
@@ -99,8 +99,8 @@ impl Writer {
         self.end.send_replace(None);
     }
 
-    /// Collects the first append and those queued after it, up to the limits of one transaction. If an
-    /// import follows them, returns it too.
+    /// Collects the first append and the appends queued after it, up to the limits of one transaction. If an
+    /// import follows them, returns the import too.
     fn group(&mut self, first: PendingAppend) -> (Vec<PendingAppend>, Option<Imports>) {
         let mut bytes = first.append.bytes.len();
         let mut group = vec![first];
@@ -118,7 +118,8 @@ impl Writer {
     }
 
     /// Writes a group and sends the results. No result is sent before the transaction is committed. If the
-    /// commit fails, the entries of the group are not stored, so a conflict with one of them did not happen.
+    /// commit fails, no entry of the group is stored. Every append then returns the error of the commit,
+    /// because no append can conflict with an entry that is not stored.
     async fn write(&mut self, group: Vec<PendingAppend>) {
         let (appends, answers): (Vec<_>, Vec<_>) =
             group.into_iter().map(|queued| (queued.append, queued.answer)).unzip();
@@ -213,7 +214,7 @@ impl Writer {
         Ok(last)
     }
 
-    /// Reads the entry after the expected position. It is either the appended entry itself, which was stored
+    /// Reads the entry after the expected position. This entry is either the appended entry, which was stored
     /// earlier, or another entry.
     async fn settle(
         &mut self,

@@ -21,7 +21,7 @@ use crate::monitor;
 /// Generous upper bound of the bytes that headers and subject add to an entry.
 const ENVELOPE_BYTES: usize = 4 * 1024;
 
-/// Lowest error code that means a failure of the server itself, which may pass.
+/// Lowest error code of failures of the server itself. Such a failure may be temporary.
 const SERVER_ERRORS: usize = 500;
 
 /// Settings for finding or creating the stream.
@@ -29,7 +29,7 @@ const SERVER_ERRORS: usize = 500;
 pub struct StreamSettings {
     /// Number of servers that must hold every entry: 1, 3 or 5. A stream with fewer replicas is refused.
     pub replicas: usize,
-    /// `true` to create the stream if it does not exist. Needs the permission to do so.
+    /// `true` to create the stream if it does not exist. The user needs permission to create it.
     pub create: bool,
     /// Last position of the log that the caller imports; `None` for any other use.
     ///
@@ -59,7 +59,8 @@ const fn consumer_limits() -> ConsumerLimits {
     ConsumerLimits { inactive_threshold: CONSUMER_IDLE_TIMEOUT, max_ack_pending: 0 }
 }
 
-/// Returns the time after which a stream removes an inactive consumer; `None` if it keeps durable ones.
+/// Returns the time after which a stream removes an inactive consumer. `None` if the stream keeps durable
+/// consumers.
 fn inactive_threshold(config: &Config) -> Option<Duration> {
     let limits = config.consumer_limits.as_ref()?;
     (!limits.inactive_threshold.is_zero()).then_some(limits.inactive_threshold)
@@ -179,7 +180,7 @@ pub(super) fn is_permanent(error: &CreateStreamError) -> bool {
 const DATA_LOSS_VERSIONS: [(u32, u32, u32); 2] = [(2, 15, 0), (2, 15, 1)];
 
 /// Returns the hazards of a stream: reasons why its servers may destroy it. Services accept the stream
-/// despite them.
+/// despite its hazards.
 pub(super) fn hazards(config: &Config, version: &str) -> Vec<String> {
     let affected = version_numbers(version).is_some_and(|number| DATA_LOSS_VERSIONS.contains(&number));
     let is_hazard = affected && config.num_replicas > 1 && is_compressed(config);
@@ -214,7 +215,7 @@ pub(super) fn payload_problem(max_payload: usize) -> Option<String> {
 
 /// Returns the problem if a server of this version is refused.
 ///
-/// Older versions let two writers win the same compare-and-set, or have open advisories.
+/// Refused versions let two writers win the same compare-and-set, or have open advisories.
 #[must_use]
 pub fn version_problem(version: &str) -> Option<String> {
     let fine = match version_numbers(version) {
@@ -267,8 +268,8 @@ pub(super) fn differences(config: &Config) -> Vec<String> {
     all.into_iter().flatten().collect()
 }
 
-/// Queries the servers' monitoring addresses, such as `http://127.0.0.1:8222`, for whether the servers sync
-/// every write.
+/// Queries the monitoring addresses of the servers, such as `http://127.0.0.1:8222`. Returns whether the
+/// servers sync every write.
 pub async fn durability(monitoring: &[String]) -> Durability {
     if monitoring.is_empty() {
         return Durability::Unverified(

@@ -1,5 +1,5 @@
-//! Tests specific to the journal on JetStream: it survives a server restart, and refuses a stream that could
-//! lose history.
+//! Tests specific to the journal on JetStream. The journal survives a server restart, and refuses a stream
+//! that could lose history.
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod writing;
@@ -68,8 +68,8 @@ async fn follower_reports_recreated_stream_as_damaged() {
     assert!(matches!(error, JournalError::Damaged(_)), "{error:?}");
 }
 
-/// A backup of the server's store is restored while this program runs. The stream is the same, and soon has
-/// the same length again.
+/// A backup of the server's store is restored while this program runs. The stream has the same name, and soon
+/// has the same length again.
 #[tokio::test(flavor = "multi_thread")]
 async fn restored_store_fails_followers_and_appends() {
     let folder = tempfile::tempdir().unwrap();
@@ -96,11 +96,11 @@ async fn restored_store_fails_followers_and_appends() {
     std::fs::remove_dir_all(&store).unwrap();
     copy(&backup, &store);
     server.restart().await.unwrap();
-    // Another program continues from the backup. Its log becomes longer than the one that was lost.
+    // Another program continues from the backup. Its log becomes longer than the lost log.
     let other = open(&settings, &StreamSettings::default()).await.unwrap();
     other.append(append(3, 0, 3)).await.unwrap();
     other.append(append(3, 2, 4)).await.unwrap();
-    // Shard 4 is empty in both logs, so only the history shows that this append is invalid.
+    // Shard 4 is empty in both logs. Only the history shows that this append is invalid.
     let appended = journal.append(append(4, 0, 5)).await.unwrap_err();
     assert!(matches!(&appended, AppendError::Unknown(JournalError::Damaged(_))), "{appended:?}");
     let error = timeout(PATIENCE, follower.next_batch(10)).await.unwrap().unwrap_err();
@@ -141,7 +141,7 @@ async fn stream_is_refused_until_import_is_complete() {
     open(&settings, &StreamSettings::default()).await.unwrap();
 }
 
-/// A defect of a stream, and a word that the error must contain.
+/// A defect of a stream, and a word that the error message must contain.
 type Flaw = (fn(&mut Config), &'static str);
 
 const FLAWS: &[Flaw] = &[
@@ -303,7 +303,7 @@ async fn append_to_killed_server_has_unknown_outcome() {
     assert_eq!(journal.end().await.unwrap(), Position(1));
 }
 
-/// Returns entries of another journal, from position 1 on.
+/// Returns entries of another journal, starting at position 1.
 fn foreign_entries(count: u64) -> Vec<StoredEntry> {
     let mut ids = IdGenerator::new(7);
     let one = |at: u64| StoredEntry {
@@ -369,7 +369,7 @@ async fn unreadable_block_is_reported_until_it_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let (mut server, settings) = started(folder.path(), "").await;
     let journal = open(&settings, &StreamSettings::default()).await.unwrap();
-    // Entries for several blocks. After a restart the server has none of them in its cache.
+    // The entries fill several blocks. After a restart, the server's cache contains none of the entries.
     let mut log = foreign_entries(20);
     log.iter_mut().for_each(|entry| entry.bytes = Bytes::from(vec![b'x'; 900_000]));
     journal.import(log.clone()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests that every journal must pass.
+//! Tests that every implementation of the journal must pass.
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A journal, and the resources that must live as long.
+/// A journal, and the resources that must live as long as the journal.
 struct Bench {
     name: &'static str,
     journal: Journal,
@@ -149,7 +149,7 @@ async fn repeated_append_stores_entry_once() {
         let subject = Subject::Task(7);
         let first = entry(&subject, Position(0), id(), "one");
         let second = entry(&subject, Position(1), id(), "two");
-        // After the timeout the outcome is unknown to the caller.
+        // After the timeout, the caller does not know the outcome.
         drop(timeout(Duration::from_micros(50), journal.append(first.clone())).await);
         for _ in 0..3 {
             assert_eq!(append_until_known(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
@@ -158,7 +158,8 @@ async fn repeated_append_stores_entry_once() {
         for _ in 0..3 {
             assert_eq!(append_until_known(&journal, second.clone()).await.unwrap(), Position(2), "{name}");
         }
-        // The entry is stored, and another one already follows it: still not a conflict.
+        // The entry is stored, and another entry already follows it. The repeated append is still no
+        // conflict.
         assert_eq!(append_until_known(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
         assert_eq!(journal.end().await.unwrap(), Position(2), "{name}");
     }
@@ -337,7 +338,7 @@ async fn durability_matches_journal_kind() {
     assert_eq!(told, [Durability::Volatile, Durability::Synced, Durability::Synced, Durability::Synced]);
 }
 
-/// Returns a log with entries and messages of another program.
+/// Returns a log with entries of Muster, and with messages of another program.
 fn foreign_log() -> Vec<StoredEntry> {
     let mut next = ids(9);
     let (first, second) = (next(), next());

@@ -1,8 +1,9 @@
-//! Servers that are killed under load: no entry is lost or stored twice, and in a cluster of three every
+//! Servers that are killed under load: no entry is lost or stored twice. In a cluster of three servers, every
 //! replica has every entry.
 //!
 //! By default the tests kill servers only a few times. The full form kills each of three servers
-//! `REPLICA_KILLS` times alone, and as often together with another server. It prints its progress:
+//! `REPLICA_KILLS` times alone, and `REPLICA_KILLS` times together with another server. The test prints its
+//! progress:
 //!
 //! ```sh
 //! REPLICA_KILLS=10 cargo test --release -p journal --test replicas three_servers -- --nocapture
@@ -11,7 +12,7 @@
 //!
 //! `REPLICA_STREAM` selects how the stream is created: `none` (as Muster creates it), `migrated` (compressed,
 //! filled, then migrated) or `s2` (compressed). With `s2` the test fails on nats-server 2.15.0 and 2.15.1:
-//! servers lose their own copies, and the other servers have to restore them.
+//! servers lose their own copies, and the other servers have to restore the lost copies.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test")]
 
 mod writing;
@@ -39,7 +40,7 @@ use tokio::time::{sleep, timeout};
 use self::writing::{Stored, writer};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Entries that fill several blocks of a compressed stream before the test.
+/// Number of entries written before the test. These entries fill several blocks of a compressed stream.
 const OLD_ENTRIES: u64 = 30_000;
 /// Number of writers, each with its own subject.
 const WRITERS: u16 = 8;
@@ -92,8 +93,8 @@ async fn three_servers_killed_under_load_keep_every_entry_in_each_replica() {
     damaged.and_then(|read| check_same(&stored, &read)).expect_err("the last block is missing");
 }
 
-/// Returns rounds that kill each of three servers `kills` times alone, and as often together with another
-/// one.
+/// Returns rounds that kill each of three servers `kills` times alone, and `kills` times together with
+/// another server.
 fn rounds(kills: usize) -> Vec<Vec<usize>> {
     let alone = (0..3 * kills).map(|kill| vec![kill % 3]);
     let together = (0..(3 * kills).div_ceil(2)).map(|kill| vec![kill % 3, (kill + 1) % 3]);
@@ -105,7 +106,7 @@ fn settings(servers: &[NatsServer]) -> Settings {
     Settings::new(urls, "bbs-writer", "muster.inbox.bbs-writer")
 }
 
-/// Retries until `attempt` succeeds, because a cluster must elect its leaders first.
+/// Retries `attempt` until it succeeds, because a cluster must first elect its leaders.
 async fn retry<T, E: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<T, E>) -> T {
     let begin = Instant::now();
     loop {
@@ -117,7 +118,7 @@ async fn retry<T, E: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<T
     }
 }
 
-/// Creates the stream with Muster's own code. Returns the journal and the entries that it already holds.
+/// Creates the stream with Muster's own code. Returns the journal and its existing entries.
 async fn journal(connection: &Connection, replicas: usize, made: StreamKind) -> (Journal, Vec<Stored>) {
     let wanted = StreamSettings { replicas, ..StreamSettings::default() };
     let stream = retry(async || JetStream::open(connection.clone(), &wanted).await).await;
@@ -174,8 +175,8 @@ fn follower(
 }
 
 /// Kills and restarts servers while writers append and a follower follows. Compares the acknowledged entries
-/// with the followed ones. Then waits until every server has all entries, kills all servers and returns every
-/// stored entry.
+/// with the entries that the follower received. Waits until every server has all entries, kills all servers,
+/// and returns every stored entry.
 async fn survive_kills(mut servers: Vec<NatsServer>, made: StreamKind, rounds: &[Vec<usize>]) -> Vec<Stored> {
     let connection = settings(&servers).connect().await.unwrap();
     let (journal, mut stored) = journal(&connection, servers.len(), made).await;
@@ -230,8 +231,8 @@ fn absent(what: String) -> JournalError {
 /// Restarts a server.
 ///
 /// A clustered server occasionally comes back without the routine that maintains its copy of a stream, and
-/// keeps reporting this. A second restart fixes it. This is a fault of the server, and an operator would
-/// restart it too.
+/// keeps reporting this fault of nats-server. A second restart fixes the fault, and an operator would restart
+/// the server, too.
 async fn restart(server: &mut NatsServer) {
     if let Err(sick) = server.restart().await {
         println!("restarting the server again: {sick}");
@@ -240,7 +241,7 @@ async fn restart(server: &mut NatsServer) {
     }
 }
 
-/// Returns an error unless a server's own replica holds every position up to `last`.
+/// Returns an error if a server's own replica lacks a position up to `last`.
 async fn holds(server: &NatsServer, last: Position) -> Result<(), JournalError> {
     let answer = monitor::get(&server.monitoring, "/jsz?accounts=true&streams=true").await;
     let answer = answer.map_err(|error| absent(error.to_string()))?;
@@ -251,8 +252,8 @@ async fn holds(server: &NatsServer, last: Position) -> Result<(), JournalError> 
 
 /// Returns an error if a server logged that it could not read or write its own copy of the stream.
 ///
-/// The other servers restore such a copy. So a comparison of the entries at the end may not detect the fault,
-/// unless another server was killed before the copy was restored.
+/// The other servers restore such a copy. Therefore the comparison at the end detects the fault only if
+/// another server was killed before the copy was restored.
 fn check_log(server: &NatsServer) -> Result<(), String> {
     let file = server.store().with_file_name("nats.log");
     let log = fs::read_to_string(file).unwrap();
@@ -290,9 +291,9 @@ fn messages(store: &Path) -> PathBuf {
 
 /// Reads every entry in the store of one server of a cluster.
 ///
-/// A single server refuses to open a stream that has replicas. So the blocks are copied into the store of a
-/// new server, whose stream has the same name and one replica; the block format is the same. `damage` may
-/// change that store first.
+/// A single server refuses to open a stream that has replicas. Therefore the blocks are copied into the store
+/// of a new server. The stream of the new server has the same name, the same block format and one replica.
+/// `damage` may change the new store first.
 async fn entries_of_replica(store: &Path, damage: impl FnOnce(&Path)) -> Result<Vec<Stored>, String> {
     let folder: TempDir = tempfile::tempdir().unwrap();
     let mut alone = NatsServer::start(folder.path()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Tests specific to the embedded journal: it belongs to one process, and acknowledged entries survive the
-//! end of that process.
+//! Tests of the embedded journal. The journal belongs to one process. Acknowledged entries survive the end of
+//! that process.
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::io::{BufRead, BufReader};
@@ -18,8 +18,8 @@ async fn open(folder: &Path) -> Journal {
     Journal::Sqlite(Sqlite::open(folder).await.unwrap())
 }
 
-/// Appends to eight shards until killed, and prints each acknowledged entry. The next test runs it as a
-/// separate process.
+/// Appends to eight shards until killed, and prints each acknowledged entry. The next test runs this function
+/// as a separate process.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the next test runs and kills it"]
 async fn the_writer_that_is_killed() {
@@ -137,7 +137,7 @@ async fn read_only_journal_follows_writer_and_refuses_appends() {
     assert!(matches!(refused, AppendError::Refused(_)), "{refused}");
     reads.close().await;
     assert!(matches!(follower.next_batch(1).await.unwrap_err(), JournalError::Closed));
-    // A folder that no process owns can be read too.
+    // A folder that no process holds can also be read.
     writes.close().await;
     let reads = Journal::Sqlite(Sqlite::open_read_only(folder.path()).await.unwrap());
     assert_eq!(reads.read(Position(0), None, 10).await.unwrap().len(), 2);

@@ -1,5 +1,6 @@
-//! Catalogue of all metrics. docs/reference/metrics.md has it as a table. Rules and dashboards under
-//! `deploy/` may use only these metrics. Tests check both.
+//! Catalogue of all metrics. docs/reference/metrics.md contains the catalogue as a table. Rules and
+//! dashboards under `deploy/` may use only these metrics. Tests check the table, the rules and the
+//! dashboards.
 //!
 //! Metrics have base units and few labels. A label must not have values that users can create without limit:
 //! no guids, no ids of processes or tasks, no clients. The value of a label is a state, an outcome, a verb,
@@ -58,7 +59,7 @@ pub static INSTANCES_DESIRED: Family = gauge("muster_instances_desired", BBS, "D
 pub static INSTANCES: Family =
     gauge("muster_instances", BBS, "Instances by state: unclaimed, claimed, running, crashed")
         .with_labels(&["state"]);
-/// Number of desired indices without an instance.
+/// Number of desired indices that have no instance.
 pub static INSTANCES_MISSING: Family =
     gauge("muster_instances_missing", BBS, "Desired indices without an instance in any state");
 /// Number of instances that are not desired.
@@ -111,10 +112,10 @@ pub static CELL_MEMORY_USED: Family =
     gauge("muster_cell_memory_used", BBS, "Memory of a present cell that its containers reserve")
         .by_cell()
         .in_unit(Unit::Bytes);
-/// Total disk of a cell.
+/// Total disk space of a cell.
 pub static CELL_DISK_CAPACITY: Family =
     gauge("muster_cell_disk_capacity", BBS, "Total disk of a present cell").by_cell().in_unit(Unit::Bytes);
-/// Disk of a cell that its containers reserve.
+/// Disk space of a cell that its containers reserve.
 pub static CELL_DISK_USED: Family =
     gauge("muster_cell_disk_used", BBS, "Disk of a present cell that its containers reserve")
         .by_cell()
@@ -125,7 +126,7 @@ pub static CELL_CONTAINERS_CAPACITY: Family =
 /// Number of containers of a cell.
 pub static CELL_CONTAINERS_USED: Family =
     gauge("muster_cell_containers_used", BBS, "Containers on a present cell").by_cell();
-/// Number of heartbeats that a cell has missed since the last one.
+/// Number of consecutive heartbeats that a cell has missed.
 pub static CELL_HEARTBEATS_MISSED: Family = gauge(
     "muster_cell_heartbeats_missed",
     BBS,
@@ -139,14 +140,14 @@ pub static CLOCK_OFFSET: Family = gauge(
     "Time by which the clock of this BBS is ahead of the median of all clocks; negative if it is behind",
 )
 .in_unit(Unit::Seconds);
-/// Time by which the log is ahead of the clocks.
+/// Time by which the timestamps of the log are ahead of the clocks.
 pub static LOG_AHEAD: Family = gauge(
     "muster_log_ahead",
     BBS,
     "Time by which the latest decision in the log is ahead of the clocks, if it is more than 5 s, else 0",
 )
 .in_unit(Unit::Seconds);
-/// State of the guard against the loss of most cells at once.
+/// State of the mass-loss guard, which delays the loss of most cells at once.
 pub static MASS_LOSS_GUARD: Family = gauge(
     "muster_mass_loss_guard",
     BBS,

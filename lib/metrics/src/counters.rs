@@ -25,7 +25,7 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Sets the value to that of a count which is kept elsewhere.
+    /// Sets the value to a count that is kept elsewhere.
     pub fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
     }
@@ -51,7 +51,7 @@ const NANOS_PER_SECOND: f64 = 1e9;
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// One count for each bound, and one for values above the last bound.
+    /// Number of observations for each bound, and number of values above the last bound.
     counts: Box<[AtomicU64]>,
     /// Sum of all observations, in nanoseconds or items.
     total: AtomicU64,
@@ -66,7 +66,8 @@ pub struct HistogramSnapshot {
     pub sum: f64,
     /// Number of observations.
     pub count: u64,
-    /// Number of observations up to each bound and above the bound before. The last bound is infinite.
+    /// Number of observations in each bucket: above the previous bound, and up to the bucket's own bound. The
+    /// last bound is infinite.
     pub buckets: Vec<(f64, u64)>,
 }
 

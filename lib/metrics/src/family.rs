@@ -40,7 +40,7 @@ impl fmt::Display for Service {
 pub enum Kind {
     /// Current value.
     Gauge,
-    /// Number of events. It never decreases, and starts at 0 with the program.
+    /// Number of events. A counter never decreases, and starts at 0 with the program.
     Counter,
     /// Distribution of durations or quantities.
     Histogram,
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// Base unit of a metric, which is the suffix of its name.
+/// Base unit of a metric. The unit is the suffix of the metric's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Quantity without a unit.
@@ -83,7 +83,7 @@ pub struct Family {
 }
 
 impl Family {
-    /// Returns the name with its unit, as it appears on the page.
+    /// Returns the name with the suffix for the unit, as shown on the page.
     #[must_use]
     pub fn full_name(&self) -> String {
         match self.unit {
@@ -93,7 +93,7 @@ impl Family {
         }
     }
 
-    /// Returns the names of the samples, which queries use.
+    /// Returns the names of the samples. Queries use these names.
     #[must_use]
     pub fn samples(&self) -> Vec<String> {
         let name = self.full_name();
@@ -122,7 +122,7 @@ impl Family {
     }
 }
 
-/// Labels of a sample, in the order of its family.
+/// Labels of a sample, in the order of the labels of its family.
 pub type Labels = Vec<(&'static str, String)>;
 
 /// Value of a metric with its labels.

@@ -24,13 +24,14 @@ pub trait Source: Send + Sync + 'static {
     fn service(&self) -> Service;
     /// Returns the current samples.
     fn tell(&self) -> SourceFuture<'_, Vec<Sample>>;
-    /// Returns the reason why the service hangs, which a restart may fix. `None` if it is alive.
+    /// Returns the reason that the service hangs, which a restart may fix. `None` if the service responds.
     fn hang_reason(&self) -> Option<String>;
-    /// Returns the reasons why the service is not ready. Empty if it is ready.
+    /// Returns the reasons that the service is not ready. Empty if the service is ready.
     fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>>;
     /// Returns a short status for people.
     fn status_text(&self) -> String;
-    /// Returns the cell of a rep, which is a label of all its samples. `None` for other services.
+    /// Returns the cell if the service is a rep. The cell is a label of all samples of the rep. `None` for
+    /// other services.
     fn cell(&self) -> Option<String> {
         None
     }
@@ -53,7 +54,7 @@ impl fmt::Debug for Page {
 /// Result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeResult {
-    /// Problems by service. Empty if there are none.
+    /// Problems by service. Empty if no service has problems.
     pub problems: BTreeMap<String, Vec<String>>,
 }
 
@@ -64,7 +65,8 @@ impl Page {
         Self { version, sources: Arc::default(), program_samples: Arc::new(Vec::new) }
     }
 
-    /// Sets a function that returns samples of the program. They are added to those of each service.
+    /// Sets a function that returns samples of the program. The page adds them to the samples of each
+    /// service.
     #[must_use]
     pub fn with_program_samples(self, of_program: impl Fn() -> Vec<Sample> + Send + Sync + 'static) -> Self {
         Self { program_samples: Arc::new(of_program), ..self }
@@ -130,13 +132,13 @@ impl Page {
     }
 }
 
-/// Returns the name of a service for people: its kind, and the cell of a rep.
+/// Returns the display name of a service: its kind, and the cell if the service is a rep.
 fn display_name(source: &dyn Source) -> String {
     let service = source.service();
     source.cell().map_or_else(|| service.to_string(), |cell| format!("{service} {cell}"))
 }
 
-/// Samples of all services by metric. A metric appears on the page once, even if several services export it.
+/// Samples of all services, by metric. The page lists each metric once, even if several services export it.
 #[derive(Debug, Default)]
 struct SampleCollector {
     services: Vec<Service>,

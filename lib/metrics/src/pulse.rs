@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time without a turn after which a loop counts as hanging.
+/// Maximum time between two turns (iterations) of a healthy loop. After this time the loop counts as hanging.
 pub const HANG_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Time of a loop's last turn. Without a running loop, nothing hangs.
+/// Time of a loop's last turn, which is one iteration. If no loop runs, nothing counts as hanging.
 #[derive(Debug)]
 pub struct Pulse {
     started_at: Instant,
@@ -21,7 +21,7 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// Records a turn of the loop.
+    /// Records that the loop has started another turn.
     pub fn record_turn(&self) {
         self.last.store(self.millis() + 1, Ordering::Relaxed);
     }
@@ -37,7 +37,7 @@ impl Pulse {
         self.last.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns the time since the last turn if the loop hangs.
+    /// Returns the time since the last turn if the loop hangs, otherwise `None`.
     #[must_use]
     pub fn hang_time(&self) -> Option<Duration> {
         self.hang_time_at(self.millis())

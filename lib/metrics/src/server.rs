@@ -31,7 +31,7 @@ const MAX_CONNECTIONS: usize = 64;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for a whole connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Delay after a connection could not be accepted.
+/// Delay after a failure to accept a connection.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Content type of the metrics page.
@@ -97,8 +97,9 @@ struct Connection {
 }
 
 impl Connections {
-    /// Serves one request on a new connection. If [`MAX_CONNECTIONS`] are open, the oldest one without a complete
-    /// request is closed. If all of them have one, the new connection is closed.
+    /// Serves one request on a new connection. If [`MAX_CONNECTIONS`] connections are open, the oldest
+    /// connection without a complete request is closed. If every open connection has a complete request, the
+    /// new connection is closed.
     fn open(&mut self, stream: TcpStream, routes: &Router) {
         self.0.retain(|open| !open.task.is_finished());
         if self.0.len() >= MAX_CONNECTIONS {
@@ -132,13 +133,14 @@ async fn accept(listener: TcpListener, routes: Router) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => connections.open(stream, &routes),
-            // The error is temporary, for example if the program has too many open files.
+            // The error is temporary: for example, the program has too many open files.
             Err(error) => {
                 tracing::debug!(%error, "can't accept a metrics connection");
                 sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
-        // Let the new connection read its request before the next one is accepted, which may close it.
+        // The next accepted connection may close the new one. Therefore the new connection may read its
+        // request first.
         yield_now().await;
     }
 }

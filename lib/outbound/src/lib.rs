@@ -1,6 +1,7 @@
 //! HTTP requests to URLs that a client of the cluster chose. The service that sends such a request may be
 //! inside the cluster's network, so the policy checks the resolved addresses of each connection. A name that
-//! resolves to another address later gains nothing. Redirects are not followed, and no proxy is used.
+//! later resolves to another address does not bypass the policy. Redirects are not followed, and no proxy is
+//! used.
 
 use std::error::Error;
 use std::fmt;
@@ -127,7 +128,8 @@ impl<R: Error + Send + Sync + 'static> Clients<R> {
 
 /// Returns a client builder, after installing the process-wide crypto provider.
 pub fn builder() -> ClientBuilder {
-    // This fails if another part of the program has already installed the same provider, which is fine.
+    // The installation fails if another part of the program has already installed the same provider. This
+    // failure is harmless.
     drop(rustls::crypto::ring::default_provider().install_default());
     Client::builder()
 }

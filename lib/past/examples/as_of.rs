@@ -2,11 +2,15 @@
 //! or with the log of a cluster: `cargo run --release -p past --example as_of -- nats://127.0.0.1:4222`.
 //!
 //! By default, the log has a million entries about 5,000 LRPs. Each LRP is desired, claimed, started and
-//! scaled repeatedly through the real state machines, with one decision per entry. The log is in memory or,
-//! with `nats`, in a stream of a nats-server of its own.
+//! scaled repeatedly through the real state machines, with one decision per entry. The log is in memory. With
+//! `nats`, the log is in a stream of a separate nats-server.
 //!
-//! The benchmark prints the time to read the end without the snapshot index, to build the snapshot index, to
-//! read a random position and a random time with nothing in memory, and to read the same position again.
+//! The benchmark prints these times:
+//!
+//! - to read the end without the snapshot index
+//! - to build the snapshot index
+//! - to read a random position and a random time with nothing in memory
+//! - to read the same position again
 #![expect(clippy::print_stdout, reason = "the benchmark prints its result")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,7 +196,7 @@ impl Log {
         Ok(())
     }
 
-    /// Returns the next entry of an LRP. It is desired first, and then claimed, started and scaled
+    /// Returns the next entry of an LRP. The LRP is desired first, and then claimed, started and scaled
     /// repeatedly.
     fn step(&mut self, step: u64, guid: &ProcessGuid) -> Result<Entry, Failed> {
         let index = u32::try_from(step / 3 % 3)?;

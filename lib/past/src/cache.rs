@@ -41,7 +41,7 @@ impl StateCache {
         fitting.max_by_key(|then| then.position()).cloned()
     }
 
-    /// Adds a state. If there are too many, the least recently requested one is evicted.
+    /// Adds a state. If the cache is full, the least recently requested state is evicted.
     pub(crate) fn insert(&self, then: PastState) -> Arc<PastState> {
         let then = Arc::new(then);
         let mut all = self.lock();

@@ -1,12 +1,12 @@
-//! Aggregate index: for each stretch of the log, a file with the positions of each aggregate in it. The index
-//! only saves time. It may have too many positions but never too few: the reader of an entry checks its
-//! aggregate again.
+//! Aggregate index. For each stretch (a fixed number of log positions), a file contains the positions of each
+//! aggregate. The index only saves time. A file may contain too many positions of an aggregate but never too
+//! few. The reader of an entry checks the aggregate again.
 //!
 //! ```text
 //! magic 8 | cluster id 16 | stretch 8 | sum 8 | checksum 8 | for each position of each aggregate: hash 8, offset 2
 //! ```
-//! Numbers are little-endian, and the pairs are sorted. The sum is that of the last message of the stretch.
-//! It distinguishes different histories. Stretches are consecutive from position 1 on, with
+//! Numbers are little-endian, and the pairs are sorted. The sum is the checksum of the last message of the
+//! stretch. The sum distinguishes different histories. Stretches are consecutive from position 1 on, with
 //! [`crate::limits::STRETCH_POSITIONS`] positions each.
 
 use std::fs::{self, File};
@@ -97,12 +97,12 @@ impl AggregateIndex {
         self.start_of(self.verified_stretches.load(Ordering::Acquire))
     }
 
-    /// Returns the position before the first one of a stretch.
+    /// Returns the position before the first position of a stretch.
     pub(crate) const fn start_of(&self, stretch: u64) -> Position {
         Position(stretch * self.stretch)
     }
 
-    /// Returns the next stretch to index, if a log that ends at `end` has all of it.
+    /// Returns the next stretch to index, if a log that ends at `end` contains the whole stretch.
     pub(crate) fn next_stretch(&self, end: Position) -> Option<u64> {
         let next = self.verified_stretches.load(Ordering::Acquire);
         (self.start_of(next + 1) <= end).then_some(next)
@@ -131,7 +131,7 @@ impl AggregateIndex {
         write_atomically(&self.path(stretch), &pairs.into_bytes(self.cluster, stretch))
     }
 
-    /// Returns the positions of an aggregate after a position, in order and at most `most`, and the position
+    /// Returns at most `most` positions of an aggregate after a position, in order. Also returns the position
     /// up to which the result is complete.
     pub(crate) fn positions(
         &self,
@@ -140,7 +140,7 @@ impl AggregateIndex {
         most: usize,
     ) -> Result<(Vec<Position>, Position), Error> {
         let (hash, mut found) = (fnv_1a(about), vec![]);
-        // Other tasks may change it at the same time.
+        // Other tasks may change this number at the same time.
         let believed = self.verified_stretches.load(Ordering::Acquire);
         for stretch in after.0 / self.stretch..believed {
             let path = self.path(stretch);
@@ -211,8 +211,8 @@ mod tests {
     use crate::Past;
     use crate::limits::MIN_SPACING;
 
-    /// Returns a log with this many messages after the entry that founds the cluster. They are about three
-    /// cells in turn, and some are damaged.
+    /// Returns a log with this many messages after the entry that founds the cluster. The messages are about
+    /// three cells in turn, and some are damaged.
     async fn log(messages: u64, cluster: ClusterId, seed: u64) -> Journal {
         let (journal, mut ids) = (Journal::Memory(Memory::new()), IdGenerator::new(seed));
         let founded = cluster::Event::Founded { id: cluster, shards: 4, format: cluster::FORMAT };

@@ -1,14 +1,16 @@
-//! The past: the World at any position of the log, within a second on a log of a million entries.
+//! Past Worlds. The World is the state folded from the log. This crate returns the World at any position
+//! within a second, on a log of a million entries.
 //!
 //! ```text
 //!   folder:   snapshot 16384   snapshot 32768   snapshot 49152 ...   the snapshot index, built in slices
 //!                                    │
 //!   journal:                         └─▶ the tail up to 40000 ─▶ fold ─▶ the World at 40000
 //! ```
-//! The snapshot index only saves time: it is a cache that can be deleted at any moment. A snapshot that is
-//! damaged, or is of another cluster, another history or another snapshot version, is deleted and counted,
-//! and never used. A snapshot also has the state of the log reader. Reading on from it therefore quarantines
-//! the same entries as reading from the beginning.
+//! The snapshot index is a cache that only saves time, and it can be deleted at any moment. A snapshot is
+//! never used if it is damaged, or if it belongs to another cluster, another history or another snapshot
+//! version. Such a snapshot is deleted and counted. A snapshot also contains the state of the log reader.
+//! Reading that continues from the snapshot therefore quarantines the same entries as reading from the
+//! beginning.
 
 mod cache;
 mod index;
@@ -87,7 +89,7 @@ pub enum Error {
     Stopping,
 }
 
-/// Past of one cluster. Clones share the same state.
+/// Past Worlds of one cluster. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Past(Arc<Inner>);
 
@@ -103,7 +105,7 @@ struct Inner {
     kept: StateCache,
 }
 
-/// `Throttled` rests between batches as long as each batch takes.
+/// Pace of a build. After each batch, `Throttled` pauses for as long as the batch took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Unthrottled,
@@ -111,17 +113,17 @@ enum Pace {
 }
 
 impl Past {
-    /// Opens the past of the cluster whose log is in a journal. The snapshot index is in a folder of its own
+    /// Opens the past of the cluster whose log is in a journal. The snapshot index is in a separate folder
     /// below `cache`.
     ///
     /// # Errors
-    /// Returns an error if the cluster is not founded, or the folder or the journal cannot be used.
+    /// Returns an error if the cluster is not founded, or if the folder or the journal cannot be used.
     pub async fn open(cache: &Path, journal: Journal) -> Result<Self, Error> {
         Self::open_with_spacing(cache, journal, MIN_SPACING).await
     }
 
-    /// Like [`Past::open`], but with a snapshot after every `spacing` entries. For a long log, the spacing is
-    /// larger.
+    /// Like [`Past::open`], but with a snapshot after every `spacing` entries. A long log has a larger
+    /// spacing.
     ///
     /// # Errors
     /// See [`Past::open`].
@@ -149,7 +151,7 @@ impl Past {
     /// Returns the World at a position.
     ///
     /// # Errors
-    /// Returns an error if the log does not have this position or the journal cannot be read.
+    /// Returns an error if the log does not have this position, or if the journal cannot be read.
     pub async fn world_at(&self, position: Position) -> Result<World, Error> {
         Ok(self.at(position).await?.world().clone())
     }
@@ -170,10 +172,10 @@ impl Past {
         Ok(inner.kept.insert(then))
     }
 
-    /// Returns the state at a time: the state before the first entry that was decided later.
+    /// Returns the state at a time. This is the state before the first entry that was decided after the time.
     ///
     /// # Errors
-    /// Returns an error if the time is before the first entry of the log or the journal cannot be read.
+    /// Returns an error if the time is before the first entry of the log, or if the journal cannot be read.
     pub async fn state_at_time(&self, time: Timestamp) -> Result<Arc<PastState>, Error> {
         let inner = &self.0;
         if time < inner.first_entry_time {
@@ -185,7 +187,8 @@ impl Past {
         Ok(inner.kept.insert(then))
     }
 
-    /// Returns the position of the log at a time: the one before the first entry that was decided later.
+    /// Returns the position of the log at a time. This is the position before the first entry that was
+    /// decided after the time.
     ///
     /// # Errors
     /// See [`Past::state_at_time`].
@@ -193,13 +196,14 @@ impl Past {
         Ok(self.state_at_time(time).await?.position())
     }
 
-    /// Returns the number of entries to fold for a position whose state is not cached.
+    /// Returns the number of entries that must be folded to reach a position, without cached states.
     #[must_use]
     pub fn entries_to_fold(&self, position: Position) -> u64 {
         position.0 - self.0.snapshots.highest_below(position).unwrap_or_default().0
     }
 
-    /// Returns the maximum number of entries to fold for a time, in a log that ends at `end`.
+    /// Returns the maximum number of entries that must be folded to reach the state at a time. `end` is the
+    /// end of the log.
     #[must_use]
     pub fn max_entries_to_fold(&self, time: Timestamp, end: Position) -> u64 {
         let below = self.0.snapshots.highest_before(time).unwrap_or_default();
@@ -207,8 +211,8 @@ impl Past {
         above.unwrap_or(end).max(below).0 - below.0
     }
 
-    /// Returns the state of the newest snapshot, from which a starting service continues. `None` without a
-    /// snapshot.
+    /// Returns the state of the newest snapshot. A starting service continues from this state. `None` if
+    /// there is no snapshot.
     ///
     /// # Errors
     /// Returns an error if the journal cannot be read.
@@ -218,8 +222,8 @@ impl Past {
         Ok(Some(then).filter(|then| then.position() > Position(0)))
     }
 
-    /// Builds a snapshot at or shortly before the position `end`, unless there is one nearer to it than twice
-    /// the spacing. Rests between batches as long as each batch takes.
+    /// Builds a snapshot at or shortly before the position `end`. Builds none if a snapshot exists within
+    /// twice the spacing of `end`. After each batch, the build pauses for as long as the batch took.
     ///
     /// # Errors
     /// Returns an error if the folder or the journal cannot be used.
@@ -241,8 +245,8 @@ impl Past {
         Ok(run_blocking(move || inner.snapshots.next_missing(end)).await?.is_some())
     }
 
-    /// Builds the next missing snapshot for a log that ends at `end`. Returns `false` if none is missing.
-    /// Rests between batches as long as each batch takes.
+    /// Builds the next missing snapshot for a log that ends at `end`. Returns `false` if no snapshot is
+    /// missing. After each batch, the build pauses for as long as the batch took.
     ///
     /// # Errors
     /// Returns an error if the folder or the journal cannot be used.
@@ -256,8 +260,8 @@ impl Past {
         Ok(true)
     }
 
-    /// Builds a snapshot for the next start at the end of a log that ends at `end`, unless there is one near
-    /// it. Its predecessor from an earlier call is removed later.
+    /// Builds a snapshot at `end`, the end of the log, for the next start of the service. Builds none if a
+    /// snapshot near `end` exists. The snapshot of an earlier call is removed later.
     ///
     /// # Errors
     /// Returns an error if the folder or the journal cannot be used.
@@ -268,8 +272,9 @@ impl Past {
         Ok(())
     }
 
-    /// Stores the state of a service that stops at the end of the log as a snapshot for the next start,
-    /// unless there is one near it. `reader` must have read all entries of the World.
+    /// Stores the state of a service that stops, as a snapshot for the next start. The state must be that at
+    /// the end of the log. Stores nothing if a snapshot near the end exists. `reader` must have read all
+    /// entries of the World.
     ///
     /// # Errors
     /// See [`Past::build_final`].
@@ -296,9 +301,9 @@ impl Past {
         run_blocking(move || inner.snapshots.write(&then)).await?
     }
 
-    /// Returns the positions of an aggregate after a position, in order and at most `most`, and the position
-    /// up to which the result is complete. `about` is the name of the aggregate, such as `lrp:GUID`. A few
-    /// positions may belong to other aggregates.
+    /// Returns the positions of an aggregate after a position, in ascending order and at most `most`. Also
+    /// returns the position up to which this list is complete. `about` is the name of the aggregate, such as
+    /// `lrp:GUID`. A few of the positions may belong to other aggregates.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be read.
@@ -318,9 +323,9 @@ impl Past {
         self.0.index.next_stretch(end).is_some()
     }
 
-    /// Builds the next missing stretch of the aggregate index for a log that ends at `end`, unless there is a
-    /// file of this history. Returns `false` if none is missing. Rests between batches as long as each batch
-    /// takes.
+    /// Builds the next missing stretch of the aggregate index for a log that ends at `end`. A stretch is not
+    /// missing if the folder has a file of this history for it. Returns `false` if no stretch is missing.
+    /// After each batch, the build pauses for as long as the batch took.
     ///
     /// # Errors
     /// Returns an error if the folder or the journal cannot be used.
@@ -373,8 +378,9 @@ impl Past {
         }
     }
 
-    /// Returns the state to continue from: the cached one, unless the snapshot is nearer. Without either, it
-    /// is the state before the first entry.
+    /// Returns the state to continue from: the cached state or the state of the snapshot. The state nearer to
+    /// the requested position is used. Without a cached state and a snapshot, returns the state before the
+    /// first entry.
     async fn base_state(
         &self,
         mut rung: Option<Position>,
@@ -396,8 +402,8 @@ impl Past {
         }
     }
 
-    /// Reads a snapshot. `None` if it is invalid, for example if it belongs to another history because the
-    /// log was restored from a backup.
+    /// Reads a snapshot. `None` if the snapshot is invalid. For example, the snapshot belongs to another
+    /// history because the log was restored from a backup.
     async fn read_snapshot(&self, position: Position) -> Result<Option<PastState>, Error> {
         let inner = Arc::clone(&self.0);
         let read = run_blocking(move || inner.snapshots.read(position, &inner.quarantines)).await?;
@@ -412,7 +418,7 @@ impl Past {
         Ok(None)
     }
 
-    /// Folds the entries after a state. The next page is read while one is folded.
+    /// Folds the entries after a state. The next page is read while the current page is folded.
     async fn fold_until(
         &self,
         then: PastState,
@@ -449,14 +455,14 @@ impl Past {
         }
     }
 
-    /// Reads the entries after a position, which are known to exist. If a replica lacks them, the read is
-    /// repeated.
+    /// Reads the entries after a position. The entries are known to exist, so the read is repeated if a
+    /// replica lacks them.
     async fn page(&self, after: Position, limit: usize) -> Result<Vec<StoredEntry>, Error> {
         page(&self.0.journal, after, limit).await
     }
 }
 
-/// Returns the number of entries of one page after a position, up to an end.
+/// Returns the number of entries on the page after a position, up to the position `end`.
 fn page_len(after: Position, end: Position) -> usize {
     usize::try_from(end.0.saturating_sub(after.0)).unwrap_or(usize::MAX).min(BATCH_ENTRIES)
 }
@@ -480,7 +486,7 @@ async fn page(journal: &Journal, after: Position, limit: usize) -> Result<Vec<St
     }
 }
 
-/// Returns the positions that operators quarantined, from the subject of the cluster.
+/// Returns the positions that operators quarantined. The subject of the cluster contains them.
 async fn quarantined_positions(journal: &Journal) -> Result<QuarantinedPositions, Error> {
     let (mut known, mut after) = (ClusterLog::default(), Position(0));
     let end = journal.last(&Subject::Cluster).await?.map_or(Position(0), |last| last.position);
@@ -524,7 +530,7 @@ async fn read_founding(
     Err(Error::NotFounded)
 }
 
-/// Runs blocking work on a thread of its own.
+/// Runs a blocking function on a separate thread.
 async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     tokio::task::spawn_blocking(work).await.map_err(|_| Error::Stopping)
 }

@@ -1,4 +1,4 @@
-//! State at a position: the World, and the state of the log reader.
+//! State at a position: the World (the state folded from the log), and the state of the log reader.
 
 use journal::StoredEntry;
 use projections::cluster_log::QuarantinedPositions;
@@ -14,18 +14,18 @@ use crate::Error;
 pub(crate) enum FoldTarget {
     /// Up to this position.
     Position(Position),
-    /// Up to the last entry before the first one that was decided later than this.
+    /// Up to the last entry before the first entry that was decided later than this time.
     Time(Timestamp),
 }
 
-/// World at a position, with the state of the log reader there. Reading on from it quarantines the same
-/// entries as reading from the beginning of the log.
+/// World at a position, with the state of the log reader there. A reader that continues from this state
+/// quarantines the same entries as a reader of the whole log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastState {
     pub(crate) world: World,
     pub(crate) reader: Reader,
-    /// Latest time of a decision so far. Times never decrease on one subject, but they may from one subject
-    /// to the next.
+    /// Latest time of a decision so far. Times never decrease on one subject, but an entry of another subject
+    /// may have an earlier time.
     pub(crate) latest: Timestamp,
     /// Checksum of the message at the position, which distinguishes different histories.
     pub(crate) sum: u64,

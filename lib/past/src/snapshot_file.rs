@@ -1,11 +1,12 @@
-//! Encoding of a snapshot: a [`Then`] in a file.
+//! Encoding of a snapshot in a file. A snapshot is a [`PastState`]: the reader of the log and the World (the
+//! state folded from the log) at a position.
 //!
 //! ```text
 //! magic 8 | version 8 | cluster id 16 | position 8 | latest 8 | sum 8 | reader's length 8 | reader's checksum 8 |
 //! head's checksum 8 | reader | World
 //! ```
-//! Numbers are little-endian. The header has everything that the snapshot index needs, so that it does not
-//! read the whole file. The World has a checksum of its own.
+//! Numbers are little-endian. The header contains all data that the snapshot index needs, so the index does
+//! not read whole files. The World has a separate checksum.
 
 use projections::cluster_log::QuarantinedPositions;
 use projections::{Reader, World, snapshot};
@@ -78,7 +79,7 @@ pub(crate) fn head(bytes: &[u8], cluster: ClusterId) -> Result<Header, String> {
 /// Decodes and checks a snapshot.
 ///
 /// # Errors
-/// Returns the reason if the snapshot is invalid, belongs to another cluster, or cannot be continued from.
+/// Returns the reason if the snapshot is invalid, belongs to another cluster, or cannot be continued.
 pub(crate) fn read(
     bytes: &[u8],
     cluster: ClusterId,

@@ -1,6 +1,6 @@
-//! Snapshot index: a folder of snapshot files, which are named by their positions. A snapshot with any defect
-//! is deleted and counted, and never used. All functions block on the disk, so call them on a thread for
-//! blocking work.
+//! Snapshot index: a folder of snapshot files. Each snapshot is named by its position. A snapshot with any
+//! defect is never used: it is deleted and counted. All functions block on the disk, so call them on a thread
+//! for blocking work.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -18,7 +18,7 @@ use crate::limits::{MAX_SNAPSHOT_BYTES, MAX_SNAPSHOTS, TAIL_DIVISOR, UNFINISHED_
 use crate::past_state::PastState;
 use crate::snapshot_file::{self, HEADER_BYTES};
 
-/// Suffixes of a snapshot file, and of one that is being written.
+/// Suffix of a snapshot file, and suffix of a snapshot file that is being written.
 const SNAPSHOT_SUFFIX: &str = ".rung";
 const UNFINISHED_SUFFIX: &str = ".unfinished";
 
@@ -56,7 +56,7 @@ pub struct SnapshotIndexStatus {
     pub highest: Position,
     /// Number of entries between two snapshots.
     pub spacing: u64,
-    /// Number of snapshots that were deleted because of a defect since the index was opened.
+    /// Number of snapshots that were deleted because of a defect since the opening of the index.
     pub spoiled: u64,
 }
 
@@ -79,8 +79,8 @@ impl SnapshotIndex {
         Ok(ladder)
     }
 
-    /// Adds a file of the folder if it is a snapshot. Old unfinished files are deleted. Other files stay
-    /// unchanged.
+    /// Adds a file of the folder to the index if the file is a snapshot. Old unfinished files are deleted.
+    /// Other files stay unchanged.
     fn add_file(&self, path: &Path, end: Position) {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if name.ends_with(UNFINISHED_SUFFIX) {
@@ -98,7 +98,7 @@ impl SnapshotIndex {
         }
     }
 
-    /// Adds a snapshot by its header.
+    /// Adds a snapshot to the index after a check of its header.
     fn add_by_header(&self, position: Position, end: Position) -> Result<(), String> {
         let failed = |error: io::Error| error.to_string();
         let mut file = File::open(self.path(position)).map_err(failed)?;
@@ -132,12 +132,13 @@ impl SnapshotIndex {
         self.lock().rungs.keys().copied().collect()
     }
 
-    /// Reads a snapshot. `None` if there is none, or if it had a defect and was deleted.
+    /// Reads a snapshot. `None` if the index has no snapshot at this position, or if the snapshot had a
+    /// defect and was deleted.
     pub(crate) fn read(&self, position: Position, quarantines: &QuarantinedPositions) -> Option<PastState> {
         let bytes = match fs::read(self.path(position)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // The cache was emptied.
+                // Another process has emptied the cache.
                 self.lock().rungs.remove(&position);
                 return None;
             }
@@ -174,13 +175,14 @@ impl SnapshotIndex {
         remove(&self.path(position));
     }
 
-    /// Returns the position of the next missing snapshot for a log that ends at `end`. `None` if none is
-    /// missing. Surplus snapshots are deleted.
+    /// Returns the position of the next missing snapshot for a log that ends at `end`. `None` if no snapshot
+    /// is missing. Surplus snapshots are deleted.
     pub(crate) fn next_missing(&self, end: Position) -> Option<Position> {
         let mut known = self.lock();
         known.widen_spacing(end);
         let spacing = known.spacing;
-        // The highest one stays, even between two regular positions: a starting service continues from it.
+        // The highest snapshot stays even between two regular positions, because a starting service continues
+        // from it.
         let below = known.rungs.keys().rev().skip(1);
         let surplus: Vec<Position> =
             below.filter(|position| !position.0.is_multiple_of(spacing)).copied().collect();
@@ -192,8 +194,8 @@ impl SnapshotIndex {
         places.find(|position| !known.rungs.contains_key(position))
     }
 
-    /// Returns the position of the newest snapshot for a log that ends at `end`. `None` if the highest one is
-    /// near enough.
+    /// Returns the position of the newest snapshot that is due for a log that ends at `end`. `None` if the
+    /// highest existing snapshot is close enough to the end.
     pub(crate) fn newest_due(&self, end: Position) -> Option<Position> {
         let mut known = self.lock();
         known.widen_spacing(end);
@@ -202,8 +204,8 @@ impl SnapshotIndex {
         far.then(|| Position(end.0 - end.0 % known.spacing))
     }
 
-    /// Returns `true` if so many entries follow the highest snapshot that a snapshot at `end` makes the next
-    /// start faster.
+    /// Returns `true` if a snapshot at `end` makes the next start faster, because many entries follow the
+    /// highest snapshot.
     pub(crate) fn has_long_tail(&self, end: Position) -> bool {
         let known = self.lock();
         let highest = known.rungs.keys().next_back().copied().unwrap_or_default();
@@ -261,7 +263,8 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Creates a folder that only its owner can access, because a World contains the environment of containers.
+/// Creates a folder that only its owner can access, because a snapshot contains the environment of
+/// containers.
 pub(crate) fn create_private_folder(folder: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(folder_error(folder))
@@ -272,7 +275,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Removes a file. A failure is harmless: the file is tried again when the folder is opened the next time.
+/// Removes a file. A failure is harmless: the removal is repeated when the folder is opened the next time.
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path)
         && error.kind() != ErrorKind::NotFound

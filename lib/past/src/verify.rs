@@ -10,16 +10,17 @@ use crate::{Error, Pace, Past, run_blocking};
 /// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// Number of snapshots that equal the replay.
+    /// Number of snapshots that are equal to the replayed state.
     pub equal: usize,
-    /// Positions of snapshots that differed or were damaged. They have been deleted.
+    /// Positions of snapshots that differed from the replayed state or were damaged. These snapshots have
+    /// been deleted.
     pub mismatched: Vec<Position>,
     /// Number of entries that were folded.
     pub entries: u64,
 }
 
 impl Past {
-    /// Replays the log from its beginning, and compares each snapshot with the result.
+    /// Replays the log from its beginning, and compares each snapshot with the replayed state.
     ///
     /// # Errors
     /// Returns an error if the journal cannot be read.

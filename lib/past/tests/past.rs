@@ -55,7 +55,7 @@ fn messages(
     let written = |entry: &Entry| (subject_of(entry), Bytes::from(entry.encode()));
     let mut all: Vec<(Subject, Bytes)> = entries.iter().map(|(_, entry)| written(entry)).collect();
     for (place, spoil) in spoils {
-        // Insert it after the entry that founds the cluster.
+        // Insert the message after the entry that founds the cluster.
         let at = 1 + place.index(all.len());
         let (subject, bytes) = all[place.index(at)].clone();
         let message = match spoil {
@@ -122,7 +122,8 @@ impl ReplayedLog {
         &self.at[usize::try_from(position).expect("should succeed") - 1]
     }
 
-    /// Returns the position before the first entry that was decided later, computed from the definition.
+    /// Returns the position before the first entry that was decided later than `time`, computed from the
+    /// definition.
     fn position_at_time(&self, time: Timestamp) -> Position {
         let later = self.decided.iter().position(|at| at.is_some_and(|at| at > time));
         Position(later.unwrap_or(self.decided.len()) as u64)
@@ -158,8 +159,9 @@ proptest! {
             let folder = tempfile::tempdir().unwrap();
             let past = Past::open_with_spacing(folder.path(), journal_of(&messages).await, spacing).await.unwrap();
             build_all(&past, replay.end()).await;
-            // Check some positions in ascending order, where a state can be folded from the one before, and
-            // then all in descending order, where it cannot.
+            // Check some positions in ascending order, so that a state can be folded from the previous one.
+            // Then check all positions in descending order, so that no state can be folded from the previous
+            // one.
             let end = replay.end().0;
             let positions: BTreeSet<u64> = (1..=end).map(|n| 1 + (n * 7_919 + order % end) % end).collect();
             check(&past, &replay, positions.into_iter()).await;
@@ -227,8 +229,8 @@ async fn damaged_snapshot_is_deleted_and_counted() {
     assert!(past.standing().spoiled >= 5, "{:?}", past.standing());
     build_all(&past, replay.end()).await;
     assert_eq!(past.verify().await.unwrap().mismatched, []);
-    // An empty file and one of another position are found when the folder is opened, a truncated one when it
-    // is read.
+    // When the folder is opened, an empty file and a file of another position are found. A truncated file is
+    // found when it is read.
     let files = snapshot_files(folder.path());
     fs::write(&files[0], b"").unwrap();
     let bytes = fs::read(&files[1]).unwrap();

@@ -1,9 +1,9 @@
 //! Removal of folders whose content an untrusted program created.
 //!
 //! `std::fs::remove_dir_all` uses a stack frame and a descriptor for each level, so deeply nested folders
-//! abort the process that removes them. Here a nested folder is first moved to the top folder and emptied
-//! there. Memory and descriptors are constant, paths have one component, and the work grows only with the
-//! number of entries.
+//! abort the process that removes them. This crate first moves a nested folder to the top folder and empties
+//! it there. The use of memory and descriptors is constant, paths have one component, and the work grows only
+//! with the number of entries.
 
 use std::ffi::CStr;
 use std::io;
@@ -21,7 +21,9 @@ const RAISED_PREFIX: &str = ".raised-";
 /// is not an error.
 ///
 /// # Errors
-/// Returns an error if an entry can't be removed. Everything else below the path has been removed then.
+///
+/// Returns an error if an entry can't be removed. Everything else below the path is removed even in this
+/// case.
 pub fn remove(path: &Path) -> io::Result<()> {
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path without a name can't be removed"));
@@ -102,9 +104,9 @@ fn raise(folder: &OwnedFd, name: &CStr, top: &OwnedFd, raised: &mut u64) -> rust
     }
 }
 
-/// Calls `take`, which removes an entry, for every entry of a folder. Returns `true` if at least one entry
-/// was removed, because the listing may then have missed others. Returns an error if no entry could be
-/// removed.
+/// Calls `take` for every entry of a folder. `take` removes the entry. Returns `true` if at least one entry
+/// was removed, because a removal may make the listing miss other entries. Returns an error if no entry could
+/// be removed.
 fn for_each_entry(
     folder: &OwnedFd,
     mut take: impl FnMut(&CStr) -> rustix::io::Result<()>,

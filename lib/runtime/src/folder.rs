@@ -1,8 +1,8 @@
 //! Exclusive ownership of a data folder by one process.
 //!
-//! A data folder may be in a world-writable place such as `/tmp`, and its content is trusted. It must
-//! therefore belong to this user and be closed to others. Neither the folder nor a file opened in it may be a
-//! link.
+//! A data folder may be in a world-writable place such as `/tmp`, and its content is trusted. The folder must
+//! therefore belong to this user and be closed to other users. Neither the folder nor a file opened in it may
+//! be a link.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -14,10 +14,11 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock};
 use rustix::io::Errno;
 
-/// File that the owner of a data folder holds a lock on. The owner deletes it when it releases the folder.
+/// File that the owner of a data folder holds a lock on. The owner deletes this file when it releases the
+/// folder.
 const LOCK_FILE: &str = "owner.lock";
-/// Marker file of a scratch folder, which is emptied at every start. Nothing is deleted from a folder without
-/// it.
+/// Marker file of a scratch folder. A scratch folder is emptied at every start. Nothing is deleted from a
+/// folder without this marker.
 const SCRATCH_MARKER: &str = "muster.scratch";
 /// Folders that [`Folder::clear`] deletes: those of the cells, and the snapshots of the past.
 const SCRATCH_FOLDERS: [&str; 2] = ["cells", "past"];
@@ -113,8 +114,9 @@ impl Folder {
     /// Takes ownership of a folder and keeps its content. A missing folder is created for this user alone.
     ///
     /// # Errors
-    /// Returns an error if another process owns the folder, it can't be created, it belongs to another user,
-    /// or other users may write to it.
+    ///
+    /// Returns an error if another process owns the folder, the folder can't be created, the folder belongs
+    /// to another user, or other users may write to it.
     pub fn own(path: &Path) -> Result<Self, FolderError> {
         let held = hold(path, OTHERS_WRITE)?;
         // The operator named this folder to keep its content, so it stops being a scratch folder.
@@ -175,10 +177,11 @@ impl Folder {
         Ok(())
     }
 
-    /// Creates a file in the folder for this user alone, or restricts an existing file to this user. A later
-    /// open by name opens that file.
+    /// Creates a file in the folder for this user alone, or restricts an existing file to this user. A
+    /// program that opens the name later gets this file.
     ///
     /// # Errors
+    ///
     /// Returns an error if an existing entry is not a file of this user.
     pub fn private_file(&self, name: &str) -> Result<(), FolderError> {
         open_private(&self.held.folder, &self.path, name).map(drop)
@@ -378,7 +381,7 @@ fn is_current_lock(folder: &OwnedFd, lock: &File) -> bool {
     matches!((named, held), (Ok(named), Ok(held)) if (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino))
 }
 
-/// Writes the id of this process into the lock file, for the error message of another process.
+/// Writes the id of this process into the lock file. The error message of another process shows this id.
 fn write_owner(lock: &mut File) -> io::Result<()> {
     lock.set_len(0)?;
     lock.rewind()?;

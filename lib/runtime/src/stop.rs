@@ -1,4 +1,4 @@
-//! Shutdown on signals: the first signal requests a graceful stop, the second one exits at once.
+//! Shutdown on signals: the first signal requests a graceful stop, and the second signal exits at once.
 
 use std::io;
 use std::sync::OnceLock;
@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 /// Exit status after a second signal.
 pub const EXIT_FORCED: i32 = 130;
 
-/// Hook that runs before a second signal exits the process.
+/// Hook that runs before the process exits because of a second signal.
 static EXIT_HOOK: OnceLock<fn()> = OnceLock::new();
 
-/// Registers a hook that runs before a second signal exits the process, for example to restore the terminal.
-/// Only the first registered hook is used.
+/// Registers a hook that runs before the process exits because of a second signal, for example to restore the
+/// terminal. Only the first registered hook is used.
 pub fn on_forced_exit(then: fn()) {
     EXIT_HOOK.get_or_init(|| then);
 }
@@ -24,7 +24,7 @@ pub enum Hangup {
     /// No handler is installed: the operating system's disposition applies.
     Default,
     /// The program stops, unless it was started with SIGHUP ignored (`nohup`). SIGHUP never counts as the
-    /// second signal, because terminals and shells send several.
+    /// second signal, because terminals and shells may send SIGHUP several times.
     Stop,
 }
 

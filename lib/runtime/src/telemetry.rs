@@ -32,18 +32,18 @@ pub enum TelemetryError {
     Started(#[source] TryInitError),
 }
 
-/// Directive that overrides every filter. At this target the NATS client logs whole messages and the password
-/// that it connects with.
+/// Directive that overrides every filter. Under this target the NATS client logs whole messages and its
+/// password.
 const SUPPRESSED_DIRECTIVE: &str = "async_nats::connection=off";
 
 /// Maximum number of diverted lines that wait to be read. Further lines are dropped.
 const DIVERSION_CAPACITY: usize = 256;
 
-/// Destination of log lines instead of standard error. `None` if lines are not diverted.
+/// Destination of diverted log lines, instead of standard error. `None` if lines are not diverted.
 static DIVERSION: Mutex<Option<SyncSender<String>>> = Mutex::new(None);
 
-/// Receiver of log lines that are diverted from standard error until it is dropped. Meant for a program that
-/// draws on the terminal.
+/// Receiver of log lines. Until it is dropped, the lines are diverted from standard error. Intended for a
+/// program that draws on the terminal.
 #[derive(Debug)]
 pub struct DivertedLog(Receiver<String>);
 
@@ -74,7 +74,7 @@ impl Drop for DivertedLog {
     }
 }
 
-/// Writer of the subscriber. Each call of `write` is one event.
+/// Writer of the subscriber. Each call of `write` passes one event.
 struct LogWriter;
 
 impl Write for LogWriter {
@@ -95,8 +95,8 @@ impl Write for LogWriter {
     }
 }
 
-/// Starts telemetry, once per process. `log` (the program's `--log`) takes precedence over the environment's
-/// `RUST_LOG`. Without either, the filter is `warn` plus `default`, such as `muster=info`.
+/// Starts telemetry, once per process. `log` (the program's `--log`) takes precedence over the environment
+/// variable `RUST_LOG`. Without both, the filter is `warn` plus `default`, such as `muster=info`.
 ///
 /// # Errors
 /// Returns an error if the filter is invalid or telemetry is already started.

@@ -1,4 +1,4 @@
-//! The first signal requests a stop, and the second one exits the process.
+//! The first signal requests a stop, and the second signal exits the process.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use runtime::stop::{EXIT_FORCED, Hangup, on_signal};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Program that the next test signals. It prints when it waits and when a stop is requested, and never stops.
+/// Program that receives the signals of the next test. The program prints when it waits and when a stop is
+/// requested. It never stops by itself.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the next test starts this process and signals it"]
 async fn the_program_that_is_signalled() {

@@ -1,6 +1,6 @@
-//! Simulated in-memory containers that follow a script in their recipe, for simulation and benchmarks. There
-//! is no clock, thread or waiting: steps are scheduled with their time, and [`Scripted::advance`] executes
-//! them.
+//! Simulated in-memory containers that follow a script in their recipe, for simulation and benchmarks. The
+//! crate uses no clock and no threads, and never waits. Steps are scheduled with their time, and
+//! [`Scripted::advance`] executes them.
 //!
 //! The arguments of a recipe whose first program is `scripted` define its behaviour:
 //!
@@ -16,8 +16,8 @@
 //! | `hang-create` | stays INITIALIZING until stopped |
 //! | `fail-create=TEXT` | creation fails for this reason |
 //!
-//! Times are in `ms` or `s`. Downloads and uploads take no time and succeed. Any other recipe behaves like
-//! one without arguments: it is RUNNING at once.
+//! Times are in `ms` or `s`. Downloads and uploads take no time and succeed. A recipe with another first
+//! program behaves like `scripted` without arguments: its container is RUNNING at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use schemas::isolation::Isolation;
 use schemas::limits::{REASON_BYTES, truncate};
 use schemas::names::InstanceGuid;
 
-/// First host port that is assigned. After the last port, assignment starts here again.
+/// First host port that is assigned. After the last port, the assignment continues with the first port again.
 const FIRST_PORT: u16 = 20_000;
 
 /// Scripted behaviour of a container.
@@ -64,7 +64,7 @@ impl Default for Create {
     }
 }
 
-/// Start or end of a container's action, recorded whether or not a client learned of it.
+/// Start or end of a container's action. The event is recorded even if no client learns of the start or end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionEvent {
     pub instance_guid: InstanceGuid,
@@ -90,7 +90,8 @@ pub struct Scripted {
     containers: BTreeMap<InstanceGuid, ScriptedContainer>,
     /// Scheduled steps, in the order of their execution.
     due: BTreeMap<(Timestamp, u64), (InstanceGuid, Step)>,
-    /// Sequence number of the next scheduled step. Steps of the same time are executed in this order.
+    /// Sequence number of the next scheduled step. Steps of the same time are executed in the order of their
+    /// numbers.
     next_number: u64,
     next_port: u16,
     happened: Vec<ActionEvent>,
@@ -156,7 +157,7 @@ impl Behaviour {
         read.unwrap_or_else(|reason| Self { create: Create::Fails(reason), ..Self::default() })
     }
 
-    /// Applies one more argument. Returns `None` if it is invalid.
+    /// Applies one more argument. Returns `None` if the argument is invalid.
     fn with_argument(mut self, argument: &str) -> Option<Self> {
         match argument.split_once('=').unwrap_or((argument, "")) {
             ("create", time) => self.create = Create::After(duration(time)?),
@@ -221,13 +222,13 @@ impl Scripted {
         std::mem::take(&mut self.happened)
     }
 
-    /// Creates a container. It is INITIALIZING at once; [`Scripted::advance`] executes the later steps. A
-    /// container with the same guid is left unchanged.
+    /// Creates a container. The container is INITIALIZING at once; [`Scripted::advance`] executes the later
+    /// steps. An existing container with the same guid is left unchanged.
     pub fn run(&mut self, now: Timestamp, recipe: &Recipe) {
         self.run_with(now, recipe, (self.script)(recipe));
     }
 
-    /// Creates a container like [`Scripted::run`], with this behaviour instead of the script's.
+    /// Creates a container like [`Scripted::run`], but uses the given behaviour instead of the script.
     pub fn run_with(&mut self, now: Timestamp, recipe: &Recipe, behaviour: Behaviour) {
         let guid = recipe.instance_guid;
         if self.containers.contains_key(&guid) {
@@ -259,9 +260,9 @@ impl Scripted {
         }
     }
 
-    /// Adopts an existing container. It keeps its state and follows `behaviour` from there, with times
-    /// counted from `now`. `ports` are the container ports that it will listen on if it is not RUNNING yet. A
-    /// container with the same guid is left unchanged.
+    /// Adopts an existing container. The container keeps its state and follows `behaviour` from this state
+    /// on, with times counted from `now`. `ports` are the container ports on which a container that is not
+    /// RUNNING yet will listen. An existing container with the same guid is left unchanged.
     pub fn adopt(&mut self, now: Timestamp, container: Container, behaviour: Behaviour, ports: Vec<u16>) {
         let guid = container.instance_guid;
         if self.containers.contains_key(&guid) {
@@ -307,7 +308,7 @@ impl Scripted {
         }
     }
 
-    /// Fails a container for this reason, regardless of its script.
+    /// Fails a container for the given reason, regardless of its script.
     pub fn crash(&mut self, now: Timestamp, guid: InstanceGuid, reason: &str) {
         let Some(scene) = self.containers.get(&guid) else { return };
         if !scene.is_completed() {
@@ -401,7 +402,8 @@ impl Scripted {
         self.scene(guid).due.insert(key);
     }
 
-    /// Replaces all scheduled steps of a container by an end. An earlier scheduled end is kept.
+    /// Replaces all scheduled steps of a container by its end. If an earlier end is scheduled, keeps the
+    /// earlier end.
     fn schedule_end(&mut self, guid: InstanceGuid, at: Timestamp, result: RunResult) {
         let planned = std::mem::take(&mut self.scene(guid).due);
         for key in planned {
@@ -435,7 +437,7 @@ impl ScriptedContainer {
         }
     }
 
-    /// Returns the next step after entering a state, and its delay. `None` if no step follows.
+    /// Returns the step after a state, and the delay before the step. `None` if no step follows.
     fn next_step(&self, state: &ContainerState) -> Option<(Duration, Step)> {
         match state {
             ContainerState::Reserved | ContainerState::Initializing => self.behaviour.create.first_step(),

@@ -1,4 +1,4 @@
-//! Scripted containers behave as their recipe specifies.
+//! Tests that scripted containers behave as specified in their recipes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::time::Duration;
@@ -237,7 +237,8 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 }
 
 proptest! {
-    /// Starts and ends of an action alternate, and deleting every container leaves nothing.
+    /// Checks that each start of an action is followed by its end before the next start. After the deletion
+    /// of every container, no container or timer is left.
     #[test]
     fn starts_and_ends_alternate(moves in moves()) {
         let (mut cell, mut now) = (cell(), T);

@@ -1,10 +1,12 @@
 //! Encryption key for secrets.
 //!
-//! Sealing is deterministic: the nonce is a keyed hash (HMAC-SHA-256) of the place and the text. The same
-//! secret at the same place is sealed to the same bytes by every BBS and on every request. A repeated request
-//! is therefore recognised, and an unchanged file changes nothing. An observer of two sealed values of one
-//! place learns whether they are equal and how long they are, and nothing else. A nonce repeats only for the
-//! same text, or by a collision of 96 bits.
+//! A sealed secret is bound to a [`Binding`]: its domain, its owner (such as a process) and its use (such as
+//! a variable). Sealing is deterministic: the nonce is a keyed hash (HMAC-SHA-256) of the binding and the
+//! text. Every BBS therefore seals the same secret with the same binding to the same bytes, on every request.
+//! A repeated request is recognised, and an unchanged file changes nothing. An observer of two sealed values
+//! with one binding learns whether they are equal and how long they are, and nothing else. A nonce repeats
+//! for the same binding and text. For different texts, a nonce repeats only if two 96-bit hashes are equal by
+//! chance.
 
 use std::fmt;
 
@@ -20,12 +22,12 @@ use schemas::secret::Binding;
 pub(crate) const KEY_BYTES: usize = 32;
 /// Length of a key id in bytes. The id is written in hexadecimal.
 const ID_BYTES: usize = 4;
-/// Purposes for which a key's subkeys are derived.
+/// Purposes of the subkeys that are derived from a key.
 const SEAL: &[u8] = b"muster secrets: seal";
 const NONCE: &[u8] = b"muster secrets: nonce";
 const ID: &[u8] = b"muster secrets: id";
 
-/// Key that seals secrets and opens those that it sealed.
+/// Key that seals secrets, and opens the secrets that it sealed.
 pub struct Key {
     id: String,
     made: Timestamp,
@@ -43,7 +45,7 @@ impl ring::hkdf::KeyType for Length {
     }
 }
 
-/// Derives a subkey for one purpose. The lengths used here are all valid for HKDF.
+/// Derives a subkey for one purpose. HKDF accepts all lengths that are used here.
 fn derive<const N: usize>(key: &Prk, purpose: &[u8]) -> [u8; N] {
     let mut bytes = [0; N];
     let derived = key.expand(&[purpose], Length(N)).and_then(|okm| okm.fill(&mut bytes));
@@ -52,7 +54,7 @@ fn derive<const N: usize>(key: &Prk, purpose: &[u8]) -> [u8; N] {
 }
 
 impl Key {
-    /// Creates a key from random bytes. Its id is derived from them.
+    /// Creates a key from random bytes. The id of the key is derived from the same bytes.
     #[must_use]
     pub fn new(bytes: [u8; KEY_BYTES], made: Timestamp) -> Self {
         let root = Salt::new(HKDF_SHA256, &[]).extract(&bytes);
@@ -82,7 +84,7 @@ impl Key {
         &self.bytes
     }
 
-    /// Seals a text for a place.
+    /// Seals a text with a binding. The value can be opened only with the same binding.
     #[must_use]
     pub fn seal(&self, place: &Binding, text: &str) -> Sealed {
         let bound = place.bytes();
@@ -97,8 +99,8 @@ impl Key {
         Sealed { key: self.id.clone(), data: BASE64.encode(&data) }
     }
 
-    /// Opens a value that this key sealed for this place. Returns `None` if the value is damaged, or was
-    /// sealed by another key or for another place.
+    /// Opens a value that this key sealed with this binding. Returns `None` if the value is damaged, or if it
+    /// was sealed with another key or another binding.
     #[must_use]
     pub fn open(&self, place: &Binding, sealed: &Sealed) -> Option<String> {
         let data = BASE64.decode(sealed.data.as_bytes()).ok()?;
@@ -109,7 +111,7 @@ impl Key {
         String::from_utf8(text.to_vec()).ok()
     }
 
-    /// Returns the nonce for a place and a text. The length prefix separates the two inputs.
+    /// Returns the nonce for a binding and a text. The length prefix separates the two inputs.
     fn nonce_for(&self, bound: &[u8], text: &str) -> [u8; NONCE_LEN] {
         let mut hash = hmac::Context::with_key(&self.nonce);
         hash.update(&(bound.len() as u64).to_be_bytes());

@@ -11,16 +11,16 @@ use schemas::secret::Binding;
 
 use crate::ring::{FileError, Ring};
 
-/// Secrets keys of a program: those of a key file, or none. The file is read again whenever it changes, so
-/// added and removed keys take effect without a restart. While the file is unusable, nothing is sealed or
-/// opened.
+/// Secrets keys of a program: the keys of a key file, or no keys. The file is read again after every change,
+/// so added and removed keys take effect without a restart. While the file is unusable, the program seals and
+/// opens no secrets.
 #[derive(Clone, Debug, Default)]
 pub struct Keys(Option<Arc<KeyFile>>);
 
 #[derive(Debug)]
 struct KeyFile {
     path: PathBuf,
-    /// Keys, and the version of the file that they were read from.
+    /// Keys, and the version of the file at the time of the read.
     read: Mutex<Option<(FileVersion, Arc<Ring>)>>,
 }
 
@@ -66,7 +66,7 @@ pub enum OpenError {
     /// The program does not have the key.
     #[error("is sealed with key {0}, which is not available")]
     UnknownKey(String),
-    /// The value was sealed for another place, or is damaged.
+    /// The value was sealed for another place (its binding to an owner and a use), or is damaged.
     #[error("is sealed with key {0} for another place, or is damaged")]
     Foreign(String),
     /// The key file is unusable.
@@ -117,7 +117,7 @@ impl Keys {
         Ok(Self(Some(Arc::new(file))))
     }
 
-    /// Seals a text for a place with the sealing key.
+    /// Seals a text with the sealing key. Only [`Keys::open`] with the same place can open the result.
     ///
     /// # Errors
     /// Returns an error if the key is missing or the key file is unusable.
@@ -126,7 +126,7 @@ impl Keys {
         ring.sealing_key().map(|key| key.seal(place, text)).ok_or(SealError::NoKey)
     }
 
-    /// Opens a value that was sealed for a place.
+    /// Opens a value that was sealed for this place.
     ///
     /// # Errors
     /// Returns an error if the key is missing, the value was sealed for another place or is damaged, or the
@@ -139,8 +139,9 @@ impl Keys {
         key.open(place, sealed).ok_or_else(|| OpenError::Foreign(sealed.key.clone()))
     }
 
-    /// Returns the function that a BBS applies to the secrets of a desire before it decides. Open secrets are
-    /// sealed. A sealed secret must be openable here, because the work could never run otherwise.
+    /// Returns the function that a BBS applies to the secrets of new processes and tasks before it decides.
+    /// Open secrets are sealed. The function checks that this program can open each sealed secret, because
+    /// the work could never run with an unreadable secret.
     pub fn sealer(&self) -> impl Fn(&Binding, &Secret) -> Result<Secret, String> {
         |place, secret| match secret {
             Secret::Plain(_) => Ok(secret.clone()),
@@ -155,7 +156,7 @@ impl Keys {
         }
     }
 
-    /// Returns the text of a value and opens it if it is sealed.
+    /// Returns the text of a value, and opens the value if it is sealed.
     ///
     /// # Errors
     /// Returns the same errors as [`Keys::open`].
@@ -178,7 +179,7 @@ impl KeyFile {
         {
             return Ok(Arc::clone(ring));
         }
-        // The old keys are dropped even if the file has become unusable.
+        // The old keys are dropped even if the changed file is unusable.
         *read = None;
         let ring = Arc::new(Ring::read(&self.path)?);
         *read = Some((stamp, Arc::clone(&ring)));

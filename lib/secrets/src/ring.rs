@@ -50,7 +50,8 @@ pub enum FileError {
     },
 }
 
-/// Key ring: keys by id, of which the last one seals.
+/// Key ring: keys by id. The last key is the sealing key, which encrypts secrets. All keys open (decrypt)
+/// secrets.
 #[derive(Debug, Default)]
 pub struct Ring {
     keys: Vec<Key>,
@@ -78,7 +79,7 @@ impl Ring {
         Self { keys: vec![key] }
     }
 
-    /// Returns the key that seals, or `None` if the ring is empty.
+    /// Returns the sealing key, or `None` if the ring is empty.
     #[must_use]
     pub fn sealing_key(&self) -> Option<&Key> {
         self.keys.last()
@@ -90,19 +91,20 @@ impl Ring {
         self.keys.iter().find(|key| key.id() == id)
     }
 
-    /// Returns all keys. The last one seals.
+    /// Returns all keys. The last key is the sealing key.
     #[must_use]
     pub fn keys(&self) -> &[Key] {
         &self.keys
     }
 
-    /// Adds a key that only opens until [`Ring::seal_with`] selects it. The first key of a ring seals.
+    /// Adds a key. The first key of a ring becomes the sealing key. A later key only opens secrets, until
+    /// [`Ring::seal_with`] selects it.
     pub fn add(&mut self, key: Key) {
         let before_last = self.keys.len().saturating_sub(1);
         self.keys.insert(before_last, key);
     }
 
-    /// Makes a key the one that seals. Returns `false` if the ring does not contain it.
+    /// Selects the sealing key. Returns `false` if the ring does not contain the key.
     pub fn seal_with(&mut self, id: &str) -> bool {
         let taken = self.take(id);
         let there = taken.is_some();
@@ -110,7 +112,7 @@ impl Ring {
         there
     }
 
-    /// Removes and returns a key. Values that it sealed can't be opened afterwards.
+    /// Removes and returns a key. Values that were sealed with this key can't be opened afterwards.
     pub fn take(&mut self, id: &str) -> Option<Key> {
         let at = self.keys.iter().position(|key| key.id() == id)?;
         Some(self.keys.remove(at))
@@ -145,7 +147,7 @@ impl Ring {
             format!("line {} is invalid", before.matches('\n').count() + 1)
         })?;
         let mut ring = Self::default();
-        // The order of the file is kept, because the last key seals.
+        // The order of the file is kept, because the last key is the sealing key.
         for StoredKey { id, created_at, bytes } in stored.key {
             let bytes = BASE64.decode(bytes.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
             let key = bytes.map(|bytes| Key::new(bytes, Timestamp::from_seconds(created_at)));
@@ -196,7 +198,7 @@ impl Ring {
         path: &Path,
         change: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
-        // The target of a link is changed, and the link is kept.
+        // If the path is a link, the target of the link is changed and the link is kept.
         let path = &fs::canonicalize(path)
             .map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
         // The file is read while the draft exists, because no other process can change the file then.

@@ -1,5 +1,6 @@
-//! Rows of ended containers and tasks: the newest of each index and of each domain. A process sets the number
-//! of rows per index. If it does not, the answering service uses its own limit.
+//! Rows of ended containers and tasks: the newest containers of each index, and the newest tasks of each
+//! domain. A process may set the number of rows per index. Without this setting, the answering service uses
+//! its own limit.
 
 use std::iter::Peekable;
 
@@ -16,8 +17,8 @@ use super::{Field, Observed, in_domain, is_process, page, parse_cursor};
 use crate::ended::{EndOrder, EndedInstanceKey, EndedTaskKey};
 use crate::world::World;
 
-/// Returns the ended containers that pass the filter, by process and index. The containers of an index are in
-/// the order of their ends.
+/// Returns the ended containers that pass the filter, by process and index. The containers of one index are
+/// ordered by the time at which they ended.
 ///
 /// # Errors
 /// `InvalidRequest` if the filter or its cursor is invalid, or has an index without a process. `Expired` if
@@ -86,8 +87,8 @@ pub(crate) fn ended_instance_row(key: &EndedInstanceKey, ended: &EndedInstance) 
     }
 }
 
-/// Returns the ended tasks that pass the filter, by domain. The tasks of a domain are in the order of their
-/// deletion.
+/// Returns the ended tasks that pass the filter, by domain. The tasks of one domain are ordered by the time
+/// of their deletion.
 ///
 /// # Errors
 /// See [`ended_instances`].

@@ -1,4 +1,5 @@
-//! Queries: the state at one position as rows. They are pure reads of the World.
+//! Queries: the state at one position, returned as rows. A query only reads the World (the state folded from
+//! the log).
 
 mod ended;
 mod parameterised;
@@ -40,7 +41,7 @@ use crate::world::World;
 /// State that rows show but the log does not contain. The BBS that answers the query observes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// BBS that answers the query. Cursors name it, because it holds the World snapshot of their pages.
+    /// BBS that answers the query. Cursors name this BBS, because it holds the World snapshot of their pages.
     pub bbs: ServiceId,
     /// Current time of that BBS's clock.
     pub now: Timestamp,
@@ -52,12 +53,12 @@ pub struct Observed {
     pub services: Services,
     /// Number of ended containers to show for each index, unless the process sets its own limit.
     pub history_limit: u32,
-    /// Number of transitions of evaluations that were refused since the BBS started, because the status does
-    /// not allow them.
+    /// Number of refused transitions of evaluations since the BBS started. A transition is refused if the
+    /// status of the evaluation does not allow it.
     pub refused_transitions: u64,
     /// Stream that holds the log. `None` if the log is not in a stream, or the stream was not read yet.
     pub log: Option<LogRow>,
-    /// Time since the last heartbeat of each cell. Cells without a heartbeat so far are missing.
+    /// Time since the last heartbeat of each cell. Cells that have not sent a heartbeat are missing.
     pub heartbeat_ages: BTreeMap<CellId, Duration>,
 }
 
@@ -194,9 +195,11 @@ impl Query {
         self.answer_to(&ReadScope::Everything, world, observed)
     }
 
-    /// Answers the query for a client with this read scope. Environment values outside of it are removed.
+    /// Answers the query for a client with this read scope. Environment values outside of the scope are
+    /// removed.
     ///
     /// # Errors
+    ///
     /// See [`Query::answer`].
     pub fn answer_to(
         &self,
@@ -314,10 +317,11 @@ pub fn lrp(world: &World, show: &Show) -> Result<ShowAnswer<LrpRow>, Refusal> {
 }
 
 /// Returns the ActualLRPs that pass the filter, in order of process, index and definition. An index that is
-/// being evacuated has two records. The filter selects either the record that counts or both. If it selects
-/// both, the evacuating instance comes second.
+/// being evacuated has two records. The filter selects either the record that counts or both records. If the
+/// filter selects both, the evacuating instance comes second.
 ///
 /// # Errors
+///
 /// See [`lrps`].
 pub fn instances(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<InstanceRow>, Refusal> {
     let can = [Field::Domain, Field::Process, Field::Cell, Field::All];
@@ -489,10 +493,11 @@ pub fn cell(world: &World, show: &Show, observed: &Observed) -> Result<ShowAnswe
     single_row(world, row, format!("cell {}", show.id))
 }
 
-/// Returns the recorded evaluations that pass the filter, those of processes first. The evaluations of a
-/// process or task are in the order of their creation.
+/// Returns the recorded evaluations that pass the filter. The evaluations of processes come before those of
+/// tasks. The evaluations of one process or task are in the order of their creation.
 ///
 /// # Errors
+///
 /// See [`lrps`].
 pub fn evaluations(
     world: &World,
@@ -537,7 +542,8 @@ fn evaluation_key(key: &str) -> Option<(EvaluationSubject, EvaluationId)> {
 /// Returns one evaluation by its id.
 ///
 /// # Errors
-/// `ResourceNotFound` if it does not exist or is no longer recorded.
+///
+/// `ResourceNotFound` if the evaluation does not exist or is no longer recorded.
 pub fn evaluation(
     world: &World,
     show: &Show,
@@ -553,7 +559,8 @@ pub fn evaluation(
 /// Returns properties and counts of the cluster.
 ///
 /// # Errors
-/// `ResourceNotFound` before it is founded.
+///
+/// `ResourceNotFound` before the cluster is founded.
 pub fn cluster(world: &World, observed: &Observed) -> Result<ShowAnswer<ClusterRow>, Refusal> {
     single_row(world, cluster_row(world, observed), "the cluster".into())
 }
@@ -561,7 +568,8 @@ pub fn cluster(world: &World, observed: &Observed) -> Result<ShowAnswer<ClusterR
 /// Returns the health of the cluster with its findings.
 ///
 /// # Errors
-/// `ResourceNotFound` before it is founded.
+///
+/// `ResourceNotFound` before the cluster is founded.
 pub fn status(world: &World, observed: &Observed) -> Result<ShowAnswer<StatusRow>, Refusal> {
     single_row(world, status::status_row(world, observed), "the cluster".into())
 }
@@ -578,7 +586,7 @@ fn single_row<T>(world: &World, row: Option<T>, what: String) -> Result<ShowAnsw
     row.map(|row| ShowAnswer { position: world.position(), row }).ok_or_else(|| Refusal::not_found(what))
 }
 
-/// Collects rows into a page, up to its limit of rows and of bytes as JSON.
+/// Collects rows into a page, up to the limits on its number of rows and on its size as JSON.
 fn page<T: serde::Serialize>(
     world: &World,
     rows: impl Iterator<Item = T>,
@@ -684,7 +692,7 @@ fn parse_cursor<K>(
     Ok(Some(key))
 }
 
-/// Returns the refusal of a cursor if the World snapshot at its position is no longer held.
+/// Returns the refusal of a cursor if the BBS no longer holds the World snapshot at the cursor's position.
 #[must_use]
 pub fn expired_cursor(cursor: &Cursor) -> Refusal {
     let why = format!("position {} is no longer available: list again from the beginning", cursor.position);

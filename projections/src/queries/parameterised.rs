@@ -9,10 +9,11 @@ use schemas::task::Task;
 use super::{Field, Observed, in_domain, page, parse_cursor, single_row};
 use crate::world::World;
 
-/// Maximum number of running tasks in a row, and of waiting dispatches in a row of a list.
+/// Maximum number of running tasks in a row. In lists, it is also the maximum number of waiting dispatches in
+/// a row.
 const MAX_NAMED: usize = 16;
 
-/// Returns the parameterised tasks that pass the filter, in order of their guids.
+/// Returns the parameterised tasks that pass the filter, in ascending order of their guids.
 ///
 /// # Errors
 /// See [`super::lrps`].
@@ -30,7 +31,8 @@ pub fn parameterised(
     Ok(page(world, rows, filter, observed, |row| row.parameterised_guid.to_string()))
 }
 
-/// Returns one parameterised task with the definition of its tasks and all waiting dispatches.
+/// Returns one parameterised task, with all its waiting dispatches and the definition of the tasks that it
+/// launches.
 ///
 /// # Errors
 /// `ResourceNotFound` if there is no such parameterised task.

@@ -9,7 +9,7 @@ use schemas::task::Task;
 use super::{Field, Observed, in_domain, page, parse_cursor, single_row};
 use crate::world::World;
 
-/// Maximum number of running launched tasks in a row.
+/// Maximum number of running launched tasks that one row lists.
 const MAX_RUNNING: usize = 16;
 
 /// Returns the periodic tasks that pass the filter, in order of their guids.

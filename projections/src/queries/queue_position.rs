@@ -1,5 +1,5 @@
-//! Queue position of work that waits for a cell. It is computed from the order in which auctions place work,
-//! since no queue is stored.
+//! Queue position of work that waits for a cell. No queue is stored, so the position is computed from the
+//! order in which auctions place work.
 
 use schemas::actual::Actual;
 use schemas::process::{Process, Slot};
@@ -8,7 +8,7 @@ use schemas::rank::Rank;
 
 use crate::world::World;
 
-/// Returns the queue position of an evaluation's work, or `None` if none of it waits for a cell.
+/// Returns the queue position of an evaluation's work, or `None` if no part of this work waits for a cell.
 pub(super) fn of_evaluation(world: &World, row: &EvaluationRow) -> Option<QueuePosition> {
     let first = min_rank(world, row)?;
     let mut turn = QueuePosition { before: 0, waiting: 0 };
@@ -19,8 +19,9 @@ pub(super) fn of_evaluation(world: &World, row: &EvaluationRow) -> Option<QueueP
     Some(turn)
 }
 
-/// Returns the ranks of all work that waits for a cell. World snapshots have no index of waiting work, so
-/// this scans the processes with UNCLAIMED instances, and all tasks.
+/// Returns the ranks of all work that waits for a cell. Snapshots of the World (the state folded from the
+/// log) have no index of waiting work. This function therefore scans all tasks, and the processes with
+/// UNCLAIMED instances.
 fn waiting_ranks(world: &World) -> impl Iterator<Item = Rank> {
     let processes = world.processes_from(None).filter(|process| process.unclaimed > 0);
     let places = processes.flat_map(|process| process.slots.iter().map(move |slot| (process, &slot.place)));

@@ -64,12 +64,12 @@ pub(crate) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
     }
 }
 
-/// Selection of records at an index that is being evacuated.
+/// Selection of records at an index with an evacuating instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordSelection {
-    /// Only the record that counts. While the regular instance is UNCLAIMED or CLAIMED, the evacuating
-    /// instance counts, because only the evacuating instance serves then. Otherwise the regular instance
-    /// counts.
+    /// Only the effective record. If the regular instance is UNCLAIMED or CLAIMED, this is the record of the
+    /// evacuating instance, because only the evacuating instance is running. Otherwise it is the record of
+    /// the regular instance.
     Effective,
     /// Both records.
     Both,
@@ -218,7 +218,7 @@ pub(crate) fn cell_row(world: &World, id: &CellId, cell: &Cell, heard: Option<Du
     }
 }
 
-/// Returns the evaluations of a subject and of all subjects after it, those of processes first.
+/// Returns the evaluations of `start` and of all later subjects. Evaluations of processes come first.
 pub(super) fn evaluations_from<'a>(
     world: &'a World,
     start: Option<&'a EvaluationSubject>,
@@ -268,7 +268,7 @@ pub(super) fn evaluations_from<'a>(
     of_processes.chain(of_tasks)
 }
 
-/// Returns the row of the cluster, or `None` before it is founded.
+/// Returns the row of the cluster, or `None` if the cluster is not founded yet.
 pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterRow> {
     let mut cells: BTreeMap<CellState, u32> = BTreeMap::new();
     let mut zones = vec![];

@@ -1,4 +1,4 @@
-//! Health of the cluster: counts that need a scan over all records, and findings about problems.
+//! Health of the cluster: problems, and counts that need a scan over all records.
 
 use std::collections::BTreeSet;
 
@@ -20,12 +20,12 @@ use super::rows::{RecordSelection, cell_row, cluster_row, slot_rows};
 use crate::figures::{LONG_WAIT, is_unplaced, is_waiting_long};
 use crate::world::World;
 
-/// Minimum lag at which a service is reported, in entries behind the newest known position.
+/// Minimum lag for a report about a service, in entries behind the newest known position.
 const REPORTED_LAG: u64 = 1_000;
-/// Minimum share of the stream's limit at which the log is reported as nearly full, in percent.
+/// Minimum usage for a report of a nearly full log, in percent of the stream's limit.
 const NEARLY_FULL_PERCENT: u64 = 80;
 
-/// Returns the problems of BBSs and auctioneers, as far as their heartbeats show them.
+/// Returns the problems of BBSs and auctioneers that their heartbeats show.
 pub(super) fn problems(services: &Services) -> Vec<Finding> {
     let mut found: Vec<Finding> = append_finding(services).into_iter().collect();
     let of = |role: Role| services.rows.iter().filter(move |row| row.role == role);
@@ -55,7 +55,7 @@ pub(super) fn problems(services: &Services) -> Vec<Finding> {
     found
 }
 
-/// Reports clocks that differ from the others, and a log that is ahead of the clocks.
+/// Reports clocks that differ from the other clocks, and a log that is ahead of the clocks.
 fn clock_findings(clocks: &ClocksRow) -> Vec<Finding> {
     let seconds = |millis: u64| format!("{}.{:01} s", millis / 1_000, millis % 1_000 / 100);
     let mut found = vec![];
@@ -78,8 +78,8 @@ fn clock_findings(clocks: &ClocksRow) -> Vec<Finding> {
     found
 }
 
-/// Reports the append problem of the leader, or of a BBS that cannot lead because of it. Problems of standbys
-/// are ignored while a leader exists.
+/// Reports the append problem of the leader, or of a BBS that cannot become the leader because of the
+/// problem. Problems of standbys are ignored while a leader exists.
 fn append_finding(services: &Services) -> Option<Finding> {
     let mut bbss = services.rows.iter().filter(|row| row.role == Role::Bbs);
     let counts = match bbss.clone().find(|row| row.leads) {
@@ -126,7 +126,7 @@ fn log_findings(log: &LogRow) -> Vec<Finding> {
     found
 }
 
-/// Returns the health of the cluster, or `None` before it is founded.
+/// Returns the health of the cluster, or `None` before the cluster is founded.
 pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow> {
     let cluster = cluster_row(world, observed)?;
     let mut row = StatusRow {
@@ -180,8 +180,8 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
     Some(row)
 }
 
-/// Adds a slot to the counts. If the instance is in a bad state, adds it to the worst instances; if it is
-/// CLAIMED, adds it to the starting ones.
+/// Adds a slot (an index of a process) to the counts. An instance in a bad state is added to the worst
+/// instances, and a CLAIMED instance to the starting instances.
 fn add_slot(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut Vec<(Timestamp, String)>) {
     let Some(lrp) = &slot.actual else { return };
     let is_bad = match &lrp.state {
@@ -198,7 +198,8 @@ fn add_slot(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut V
         }
         State::Running { .. } => false,
     };
-    // Each bad state has its own limit, so that many instances in one state do not hide those in another.
+    // Each bad state has its own limit, so that many instances in one state do not hide the instances in
+    // another state.
     let same = |known: &&InstanceRow| known.state == InstanceState::from(&lrp.state);
     if is_bad && row.worst.iter().filter(same).count() < STATUS_NAMED {
         row.worst.extend(slot_rows(process, slot, RecordSelection::Both).take(1));

@@ -1,4 +1,4 @@
-//! Combined changes of several entries to the tables, as a database writes them in one transaction.
+//! Combined changes of several entries to the tables. A database writes them in one transaction.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl Interval {
 /// Changes of one row.
 #[derive(Clone, Debug, Default)]
 struct Changes {
-    /// Moment at which the row that existed before the batch ends.
+    /// End of the row that existed before the batch. `None` if the row does not end in the batch.
     ends: Option<Moment>,
     intervals: Vec<Interval>,
 }
@@ -153,8 +153,8 @@ impl Batch {
         }
     }
 
-    /// Returns the keys of a table's rows that existed before the batch and end in it. A row of a renewed or
-    /// cleared record may not have existed.
+    /// Returns the keys of a table's rows that existed before the batch and end in the batch. If the record
+    /// was renewed or cleared, there may be no such row.
     pub fn ends(&self, table: Table) -> impl Iterator<Item = (&[Value], Moment)> {
         self.table_changes(table).filter_map(|(key, changes)| Some((key, changes.ends?)))
     }
@@ -176,7 +176,7 @@ impl Batch {
         of.map(|((_, key), changes)| (key.as_slice(), changes))
     }
 
-    /// Returns `true` if there is nothing to write but the position.
+    /// Returns `true` if only the position has to be written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.events.is_empty() && self.quarantined.is_empty()

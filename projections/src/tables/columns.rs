@@ -93,7 +93,7 @@ impl Table {
         Self::Clusters,
     ];
 
-    /// Returns the name, the number of key columns, which come first, and the description.
+    /// Returns the name, the number of key columns, and the description. The key columns come first.
     const fn description(self) -> (&'static str, usize, &'static str) {
         match self {
             Self::DesiredLrps => ("desired_lrps", 1, "Desired processes."),
@@ -138,7 +138,8 @@ impl Table {
         self.description().2
     }
 
-    /// Returns `true` if the table records outcomes. Its rows stay when the World forgets them.
+    /// Returns `true` if the table records outcomes. The rows of such a table stay when the World (the state
+    /// folded from the log) forgets them.
     #[must_use]
     pub const fn is_record(self) -> bool {
         match self {

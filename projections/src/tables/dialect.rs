@@ -20,7 +20,7 @@ impl Dialect {
             (Self::Postgres, Kind::Boolean) => "boolean",
             (Self::Postgres, Kind::Time) => "timestamptz",
             // `jsonb` normalises the text, so a table with `jsonb` columns could not be compared with the
-            // log. It also refuses "\u0000", which the log may contain.
+            // log. `jsonb` also refuses "\u0000", which the log may contain.
             (Self::Postgres, Kind::Json) => "json",
         }
     }
@@ -33,7 +33,7 @@ impl Dialect {
         }
     }
 
-    /// Returns an expression that rounds a number to this many digits after the decimal point.
+    /// Returns an expression that rounds a number to `digits` digits after the decimal point.
     pub(super) fn rounded(self, number: &str, digits: u8) -> String {
         match self {
             Self::Sqlite => format!("round({number}, {digits})"),
@@ -65,8 +65,8 @@ impl Dialect {
         }
     }
 
-    /// Returns an expression for the start of a day, in UTC. `SQLite` compares times as text, so the format
-    /// is that of stored times.
+    /// Returns an expression for the start of a day, in UTC. `SQLite` compares times as text, so the
+    /// expression returns the format of stored times.
     pub(super) fn midnight(self, day: &str) -> String {
         match self {
             Self::Sqlite => format!("{day} || 'T00:00:00.000000Z'"),
@@ -98,9 +98,9 @@ impl Dialect {
         }
     }
 
-    /// Returns an expression that joins the texts of a group. For `SQLite`, the expression must work with the
-    /// older versions that clients use to read a file. These versions do not support an order in the
-    /// aggregate, so the texts have the order of the table.
+    /// Returns an expression that joins the texts of a group. The `SQLite` expression must also work in older
+    /// versions, with which clients read a file. These versions do not support an order in the aggregate, so
+    /// the texts have the order of the table.
     pub(super) fn list(self, text: &str, order: &str) -> String {
         match self {
             Self::Sqlite => format!("group_concat({text}, ', ')"),
@@ -126,14 +126,14 @@ impl Dialect {
     #[must_use]
     pub fn storable(self, text: &str) -> std::borrow::Cow<'_, str> {
         match self {
-            // Text of `PostgreSQL` cannot contain NUL, but the result of a task may.
+            // `PostgreSQL` text cannot contain NUL. The result of a task may contain NUL.
             Self::Postgres if text.contains('\0') => text.replace('\0', "\u{fffd}").into(),
             Self::Postgres | Self::Sqlite => text.into(),
         }
     }
 
     /// Returns the definition of the function that reads a table as of a position. `None` for `SQLite`, which
-    /// has no such functions.
+    /// does not support such functions.
     pub(super) fn as_of_function(self, table: Table, columns: &str) -> Option<String> {
         let name = table.name();
         match self {

@@ -1,4 +1,5 @@
-//! Rows of events: one row for each, with the context of its decision.
+//! Rows of events: one row for each event, with the context of the event's decision (the recorded change that
+//! it belongs to).
 
 use schemas::entry::{Decision, Event};
 use schemas::{Entry, Position};
@@ -13,7 +14,7 @@ pub struct EventRow {
     pub position: Position,
     /// Number of the event within the entry, from 0.
     pub nth: u64,
-    /// A value for each of [`column_specs`].
+    /// One value for each column of [`column_specs`].
     pub values: Vec<Value>,
 }
 
@@ -26,7 +27,7 @@ struct EventSource<'a> {
     event: &'a Event,
 }
 
-/// Returns the columns of `events`. The first two are the key.
+/// Returns the columns of `events`. The first two columns are the key.
 #[must_use]
 pub fn column_specs() -> Vec<ColumnSpec> {
     columns::specs(&columns())

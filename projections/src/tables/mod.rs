@@ -47,7 +47,7 @@ impl Row {
         &self.values[..self.table.key_columns()]
     }
 
-    /// Returns the key among the rows of all tables.
+    /// Returns the table and the key, which identify the row among the rows of all tables.
     #[must_use]
     pub fn name(&self) -> (Table, Vec<Value>) {
         (self.table, self.key().to_vec())
@@ -61,11 +61,11 @@ pub enum Step {
     Open(Row),
     /// The row exists and gets other values.
     Replace(Row),
-    /// The row ends. The given values are its last ones.
+    /// The row ends. The given values are the row's last ones.
     Close(Row),
-    /// The row is new. A row with the same key that the World has forgotten ends, if there is one.
+    /// The row is new. If the World has forgotten a row with the same key, the forgotten row ends.
     Renew(Row),
-    /// A row with this key ends, if there is one. The World may have forgotten it.
+    /// A row with this key ends, if there is one. The World may have forgotten this row.
     Clear(Table, Vec<Value>),
 }
 

@@ -1,4 +1,4 @@
-//! Rows that an entry can change, and their values in a World.
+//! Rows that an entry can change, and their values in a World (the state folded from the log).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,8 @@ use crate::world::{HistoryEvent, World};
 /// Part of a process that an entry can change.
 #[derive(Clone, Debug, Default)]
 struct TouchedProcess {
-    /// `true` if the desired state of the process can change. All of its instances can then change as well.
+    /// `true` if the desired state of the process can change. All instances of the process can then change,
+    /// too.
     everything: bool,
     /// Indices whose instances can change.
     indices: BTreeSet<u32>,
@@ -71,7 +72,7 @@ impl Touched {
         touched
     }
 
-    /// Returns the current rows of these records.
+    /// Returns the current rows of the records that the entry can change.
     pub(super) fn rows(&self, world: &World) -> Vec<Row> {
         let mut rows = vec![];
         for (guid, touched) in &self.processes {
@@ -197,7 +198,7 @@ fn add_task_rows(task: &Task, rows: &mut Vec<Row>) {
 }
 
 /// Adds the rows of evaluations. Values that depend on the time, the leader or the rest of the process have
-/// no column, so they are placeholders here.
+/// no column. Placeholders stand for these values.
 fn add_evaluation_rows(
     subject: &EvaluationSubject,
     domain: &Domain,
@@ -231,12 +232,12 @@ fn cell_row(world: &World, id: &CellId) -> Option<Row> {
     Some(columns::cell(&queries::cell_row(world, id, cell, None)))
 }
 
-/// Ends of work that an entry records, and earlier ends that the entry revokes.
+/// Ends of instances and tasks that an entry records, and earlier ends that the entry revokes.
 #[derive(Clone, Debug)]
 pub(super) struct EndChanges {
-    /// Containers that held instances before the entry. None of them has a row yet.
+    /// Containers that contained instances before the entry. None of these containers has a row yet.
     held_before: BTreeSet<InstanceGuid>,
-    /// Row of each container that ended. `None` if an instance is in the container again.
+    /// Row of each container that ended. `None` if an instance runs in the container again.
     instances: BTreeMap<InstanceGuid, Option<Row>>,
     tasks: Vec<Row>,
 }
@@ -269,8 +270,8 @@ impl EndChanges {
     }
 
     /// Returns the changes of the tables. A lost cell can bring back containers whose end the World has
-    /// already forgotten. The database still has their rows, so `Renew` and `Clear` end such rows if they
-    /// exist.
+    /// already forgotten. The database still has the rows of these containers. `Renew` and `Clear` therefore
+    /// end such rows if they exist.
     pub(super) fn into_steps(self) -> impl Iterator<Item = Step> {
         let Self { held_before, instances, tasks } = self;
         let of_instances = instances.into_iter().filter_map(move |(container, row)| match row {

@@ -1,13 +1,13 @@
 //! SQL statements that create the tables and write to them.
 //!
-//! Each table exists as a history and as a view. The history (`NAME_history`) has the positions between which
-//! each row is valid. The view (`NAME`) shows the current rows by means of an index. The name of each stored
-//! table contains the number of its generation, so that another generation can be built beside it. The views
-//! have the names that readers use, and show one generation.
+//! Each table consists of a history and a view. The history (`NAME_history`) contains the positions between
+//! which each row is valid. The view (`NAME`) uses an index to show the current rows. The name of each stored
+//! table contains the number of a generation, so that the tables of another generation can be built beside
+//! it. The views have the names that readers use, and show one generation.
 
 use super::{ColumnSpec, Dialect, Kind, Table, events, views};
 
-/// Columns that each history table has after those of its rows.
+/// Columns that each history table has after the columns of its rows.
 pub const INTERVAL_COLUMNS: [ColumnSpec; 4] = [
     ColumnSpec {
         name: "from_position",
@@ -98,7 +98,7 @@ pub fn history_columns(table: Table) -> Vec<ColumnSpec> {
     table.columns().into_iter().chain(INTERVAL_COLUMNS).collect()
 }
 
-/// Quotes a name, because some names are also SQL keywords, such as `index`.
+/// Quotes a name, because some names, such as `index`, are SQL keywords.
 fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
@@ -144,7 +144,7 @@ pub fn create_metadata(dialect: Dialect) -> Vec<String> {
     made
 }
 
-/// Returns the statements that create the tables of a generation and the indexes that writing needs.
+/// Returns the statements that create the tables of a generation, and the indexes that writes need.
 #[must_use]
 pub fn create(dialect: Dialect, generation: i64) -> Vec<String> {
     let mut made = vec![];
@@ -159,8 +159,8 @@ pub fn create(dialect: Dialect, generation: i64) -> Vec<String> {
     made
 }
 
-/// Returns the statements that create the indexes for readers. Creating them after the tables are up to date
-/// costs a fraction of maintaining them.
+/// Returns the statements that create the indexes for readers. Creating the indexes after the tables are up
+/// to date costs a fraction of maintaining them during the build.
 #[must_use]
 pub fn create_indexes(dialect: Dialect, generation: i64) -> Vec<String> {
     let mut made = vec![];
@@ -187,11 +187,12 @@ fn table_names(generation: i64) -> Vec<String> {
     histories.chain([events_table(generation), quarantined_table(generation)]).collect()
 }
 
-/// Returns the statements that show a generation to readers under the public names, in place of another
-/// generation of the same shape.
+/// Returns the statements that show a generation to readers under the public names. The new generation
+/// replaces another generation of the same shape.
 ///
-/// `events` comes first to avoid a deadlock. A reader that needs a consistent state of several views locks
-/// `events`. These statements then wait for that lock without holding a lock on any other view.
+/// The view `events` comes first to avoid a deadlock. A reader that needs a consistent state of several views
+/// locks `events`. The statements wait for the reader's lock, and hold no lock on any other view during the
+/// wait.
 #[must_use]
 pub fn create_views(dialect: Dialect, generation: i64) -> Vec<String> {
     let mut shown = vec![];
@@ -200,7 +201,7 @@ pub fn create_views(dialect: Dialect, generation: i64) -> Vec<String> {
             shown.push(format!("DROP VIEW IF EXISTS {name}"));
             shown.push(format!("CREATE VIEW {name} AS {query}"));
         }
-        // Replacing a view keeps its grants and the views of users that depend on it.
+        // A replaced view keeps its grants. Views of users that depend on the replaced view remain, too.
         Dialect::Postgres => shown.push(format!("CREATE OR REPLACE VIEW {name} AS {query}")),
     };
     view("events", &format!("SELECT * FROM {}", events_table(generation)));
@@ -217,8 +218,9 @@ pub fn create_views(dialect: Dialect, generation: i64) -> Vec<String> {
     shown
 }
 
-/// Returns the statements that drop the views of another program version, `events` first, as in
-/// [`create_views`]. If another view depends on one of these views, the statements fail and the views stay.
+/// Returns the statements that drop the views of another program version. `events` comes first for the same
+/// reason as in [`create_views`]. If another view depends on one of these views, the statements fail and the
+/// views stay.
 #[must_use]
 pub fn drop_views(dialect: Dialect, views: &[String]) -> Vec<String> {
     match dialect {
@@ -234,7 +236,7 @@ pub fn drop_views(dialect: Dialect, views: &[String]) -> Vec<String> {
     }
 }
 
-/// Returns the query for the existing views among those in the documentation table.
+/// Returns the query for the existing views that the documentation table names.
 #[must_use]
 pub const fn select_views(dialect: Dialect) -> &'static str {
     match dialect {
@@ -249,7 +251,8 @@ pub const fn select_views(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Returns the query for the existing tables of a generation, whichever program version created them.
+/// Returns the query for the existing tables of a generation. The tables may have been created by any program
+/// version.
 #[must_use]
 pub fn select_tables(dialect: Dialect, generation: i64) -> String {
     let (name, from) = match dialect {
@@ -263,8 +266,9 @@ pub fn select_tables(dialect: Dialect, generation: i64) -> String {
     )
 }
 
-/// Returns the statements that show the tables as of a position to one connection. Temporary views shadow the
-/// public names, and the analytical views read from them. `place` is the schema of the public views.
+/// Returns the statements that show the tables as of a position to one connection. Temporary views hide the
+/// views with the public names, and the analytical views read from the temporary views. `place` is the schema
+/// of the public views.
 #[must_use]
 pub fn create_temp_views(dialect: Dialect, place: &str, position: schemas::Position) -> Vec<String> {
     let temporary = |name: &str, query: &str| format!("CREATE TEMP VIEW {name} AS {query}");
@@ -304,19 +308,19 @@ pub fn copy(name: &str) -> String {
     format!("COPY {name} FROM STDIN (FORMAT binary)")
 }
 
-/// Returns the statement that inserts any number of rows into PostgreSQL. Each parameter is the text array of
-/// one column.
+/// Returns the statement that inserts any number of rows into PostgreSQL. Each parameter is a text array with
+/// the values of one column.
 #[must_use]
 pub fn insert_all(name: &str, columns: &[ColumnSpec]) -> String {
     let values: Vec<String> = (0..columns.len()).map(|nth| cast_column(nth, columns[nth].kind)).collect();
     format!("INSERT INTO {name} SELECT {} FROM {}", values.join(", "), unnested("added", columns.len()))
 }
 
-/// Returns the statement that ends any number of open rows in PostgreSQL. Each parameter is a text array: the
-/// key columns, then the positions and times of the ends.
+/// Returns the statement that ends any number of open rows in PostgreSQL. The parameters are text arrays: one
+/// for each key column, one for the positions of the ends, and one for their times.
 ///
 /// Each row is looked up by its key and then updated by its location. With a plain join, a server without
-/// statistics expects few open rows and scans all of them for each key.
+/// statistics expects few open rows and scans all open rows for each key.
 #[must_use]
 pub fn end_all(table: Table, generation: i64) -> String {
     let (name, key, columns) = (history_table(table, generation), table.key_columns(), table.columns());
@@ -336,8 +340,8 @@ pub fn end_all(table: Table, generation: i64) -> String {
     )
 }
 
-/// Returns a `FROM` item that turns text arrays, one for each column, into rows with the columns `c0`, `c1`
-/// and so on.
+/// Returns a `FROM` item that turns text arrays into rows. Each array becomes one column: `c0`, `c1` and so
+/// on.
 fn unnested(name: &str, columns: usize) -> String {
     let arrays: Vec<String> = (1..=columns).map(|nth| format!("${nth}::text[]")).collect();
     let named: Vec<String> = (0..columns).map(|nth| format!("c{nth}")).collect();
@@ -349,14 +353,14 @@ fn cast_column(nth: usize, kind: Kind) -> String {
     format!("c{nth}::{}", Dialect::Postgres.column_type(kind))
 }
 
-/// Returns the statement that inserts this many rows into `SQLite`.
+/// Returns the statement that inserts `rows` rows into `SQLite`.
 #[must_use]
 pub fn insert(name: &str, columns: usize, rows: usize) -> String {
     format!("INSERT INTO {name} VALUES {}", values(columns, rows))
 }
 
-/// Returns the statement that ends this many open rows in `SQLite`. The parameters of each are its key, and
-/// the position and time of the end.
+/// Returns the statement that ends a number of open rows in `SQLite`. The parameters of each row are its key,
+/// and the position and time of its end.
 #[must_use]
 pub fn end_rows(table: Table, generation: i64, rows: usize) -> String {
     let (name, key) = (history_table(table, generation), table.key_columns());
@@ -380,8 +384,8 @@ fn values(columns: usize, rows: usize) -> String {
     vec![row; rows].join(", ")
 }
 
-/// Returns the documentation of tables and columns: the table, the column (`None` for the table itself), and
-/// the comment.
+/// Returns the documentation of tables and columns. Each item contains the table, the column (`None` for the
+/// table itself), and the comment.
 #[must_use]
 pub fn documentation() -> Vec<(String, Option<&'static str>, String)> {
     let mut said = vec![];
@@ -414,7 +418,8 @@ fn history_comment(table: Table) -> String {
     format!("{} With the positions between which each row is valid.", table.comment())
 }
 
-/// Returns the statements that store the documentation, as rows and, in PostgreSQL, also as comments.
+/// Returns the statements that store the documentation as rows. For PostgreSQL, the statements also store it
+/// as comments.
 #[must_use]
 pub fn document(dialect: Dialect, generation: i64) -> Vec<String> {
     let said = documentation();
@@ -457,7 +462,7 @@ pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// Returns a fingerprint of the tables' shape. Tables with a different shape have a different fingerprint.
+/// Returns a fingerprint of the tables' shape. Tables with different shapes have different fingerprints.
 #[must_use]
 pub fn fingerprint(dialect: Dialect) -> String {
     let made =

@@ -38,7 +38,7 @@ impl Value {
         }
     }
 
-    /// Returns the value as text, in the form in which every database returns it as text. `None` for `Null`.
+    /// Returns the value as text. Every database uses the same text form. `None` for `Null`.
     #[must_use]
     pub fn into_text(self) -> Option<String> {
         match self {

@@ -1,4 +1,5 @@
-//! Property tests: the World's indexes give the same answers as a full scan.
+//! Property tests: the indexes of the World (the state folded from the log) give the same answers as a full
+//! scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +17,10 @@ use schemas::{ActualLrpKey, Entry, Position, Subject, Timestamp, actual, task};
 
 use crate::log::{Log, START_MILLIS, actions, groups, write};
 
-/// Resources of every container: those of its definition when the container was first observed.
+/// Resources of every container, according to its definition when the container was first observed.
 type Sizes = BTreeMap<(WorkRef, Instance), Resources>;
 
-/// Every answer, computed by a full scan.
+/// All answers to the services' queries, computed by a full scan.
 #[derive(Debug, Default, PartialEq)]
 struct Answers {
     counts: Counts,
@@ -32,7 +33,7 @@ struct Answers {
     usage: BTreeMap<Domain, Usage>,
 }
 
-/// Counts the usage of each domain one by one.
+/// Counts the usage of each domain by a full scan.
 fn usage(world: &World) -> BTreeMap<Domain, Usage> {
     let mut all: BTreeMap<Domain, Usage> = BTreeMap::new();
     let mut add = |domain: &Domain, instances: usize| {
@@ -137,7 +138,7 @@ fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestam
     one.into_iter().chain(other).min()
 }
 
-/// Returns the same answers from the World's indexes.
+/// Returns the same answers, computed from the World's indexes.
 fn indexed_answers(world: &World) -> Answers {
     let cells: Vec<CellId> = world.named_cells().cloned().collect();
     Answers {
@@ -152,7 +153,7 @@ fn indexed_answers(world: &World) -> Answers {
     }
 }
 
-/// Returns the due aggregates by checking each of them.
+/// Returns the due aggregates by checking each aggregate.
 fn scan_due(world: &World, now: Timestamp) -> BTreeSet<Due> {
     let processes =
         world.processes_from(None).filter(|process| process.next_due().is_some_and(|at| at <= now));
@@ -172,8 +173,8 @@ proptest! {
         for group in asks.chunks(1) {
             let known = log.entries.len();
             log.group(group);
-            // Fold one decision at a time. A container is then observed before a later decision can remove
-            // its definition.
+            // Fold one decision at a time. In this way, each container is observed before a later decision
+            // can remove its definition.
             for decision in log.entries[known..].iter().flat_map(|(_, entry)| &entry.decisions) {
                 let single = Entry { decisions: vec![decision.clone()], ..log.entries[0].1.clone() };
                 world.fold(Position(world.position().0 + 1), &single);
@@ -214,7 +215,7 @@ proptest! {
             prop_assert_eq!(world.last_position(&subject), *position);
             prop_assert_eq!(world.last_time(&subject), at);
             for old in before.processes_from(None).filter(|old| world.process(&old.guid).is_none()) {
-                // The entry itself may have ended the process, long before the last decision of the entry.
+                // The entry itself may have removed the process, long before the last decision of the entry.
                 let mut touching = entry.decisions.iter().rev();
                 let touched = touching.find(|decision| match &decision.aggregate {
                     schemas::entry::Aggregate::Process { guid, .. } => *guid == old.guid,

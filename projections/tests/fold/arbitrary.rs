@@ -1,5 +1,5 @@
-//! Property tests with events that no machine would decide, in any order. Folding accepts all of them, and
-//! the result is a consistent World.
+//! Property tests with events in any order, including events that no state machine would decide. Folding
+//! accepts all events, and the result is a consistent World (the state folded from the log).
 
 use std::collections::BTreeSet;
 
@@ -350,7 +350,7 @@ proptest! {
             restored.fold(*position, entry);
         }
         prop_assert_eq!(&restored, &world);
-        // Rebuilt indexes agree with incrementally maintained ones.
+        // Rebuilt indexes equal incrementally maintained indexes.
         prop_assert_eq!(World::from_bytes(&world.to_bytes(), None), Ok(world));
     }
 }

@@ -298,8 +298,8 @@ fn resolved_task_is_listed_with_result() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// The rows are the newest ends, at most as many as the limit, and name no container that a record still
-    /// names.
+    /// The rows show the newest ends, and at most as many as the limit. No row shows a container that a
+    /// record still names.
     #[test]
     fn shown_rows_are_newest_and_ended(groups in groups(), most in 0_u32..4) {
         let log = write(&groups);

@@ -1,4 +1,5 @@
-//! Property test: figures equal those of a full scan with sets, and agree with rows.
+//! Property test: the figures are equal to the figures of a full scan with sets, and they agree with the
+//! rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Logs for the tests: random commands, judged by the real machines and grouped into entries as a BBS would.
+//! Logs for the tests: random commands, decided by the real state machines and grouped into entries as a BBS
+//! groups them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +28,7 @@ pub(crate) const START_MILLIS: u64 = 1_800_000_000_000;
 /// Entries with their positions.
 pub(crate) type Entries = [(Position, Entry)];
 
-/// Folds entries into a new World.
+/// Folds entries into a new World (the state folded from the log).
 pub(crate) fn fold(entries: &Entries) -> World {
     let mut world = World::new();
     for (position, entry) in entries {
@@ -41,7 +42,7 @@ pub(crate) fn groups() -> impl Strategy<Value = Vec<Vec<Action>>> {
     prop::collection::vec(prop::collection::vec(actions(), 1..5), 1..40)
 }
 
-/// Command or observation. Small numbers name its targets.
+/// Command or observation. Small numbers identify the targets.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Process(u8, ProcessAction),
@@ -78,8 +79,8 @@ pub(crate) enum TaskAction {
     Unplaced,
 }
 
-/// Generates commands with enough activity: cells appear often, and most reports come from the container that
-/// the record names.
+/// Generates commands with enough activity: cells appear often, and most reports come from the container in
+/// the record.
 pub(crate) fn actions() -> impl Strategy<Value = Action> {
     prop_oneof![
         29 => (0..3_u8, process_actions()).prop_map(|(process, ask)| Action::Process(process, ask)),
@@ -169,7 +170,7 @@ impl Log {
     }
 
     /// Appends the decisions of a group of commands. Each command is decided on the result of the previous
-    /// ones.
+    /// commands.
     pub(crate) fn group(&mut self, asks: &[Action]) {
         let mut scratch = self.world.clone();
         let mut entries: BTreeMap<Subject, Vec<Decision>> = BTreeMap::new();
@@ -194,8 +195,8 @@ impl Log {
         }
     }
 
-    /// Advances the time until something is due. Returns each due aggregate with the events that its
-    /// convergence decides.
+    /// Advances the time until an aggregate is due. Returns each due aggregate with the events of its
+    /// convergence.
     pub(crate) fn advance_until_due(&mut self) -> Vec<(Due, Vec<Event>)> {
         let Some(at) = self.world.next_due() else { return vec![] };
         self.now = self.now.max(at);
@@ -210,7 +211,7 @@ impl Log {
                     let task = world.task(guid).expect("a due aggregate is known");
                     judge_task(world, guid, task.domain.clone(), &task::Command::Converge, now)
                 }
-                // These logs do not desire periodic or parameterised tasks.
+                // These logs contain no periodic or parameterised tasks.
                 Due::Periodic(_) | Due::Parameterised(_) => vec![],
             };
             let events = decided.into_iter().flat_map(|(_, events)| events).collect();
@@ -219,7 +220,7 @@ impl Log {
         self.world.due(self.now).into_iter().map(decided).collect()
     }
 
-    /// Appends one decision about a process without consulting the machine.
+    /// Appends one decision about a process. The state machine is not consulted.
     pub(crate) fn decide(&mut self, process: u8, events: Vec<Event>) {
         let guid = guid(process);
         self.now = Timestamp(self.now.0 + 1_000);
@@ -244,7 +245,7 @@ impl Log {
 
     fn append(&mut self, decisions: Vec<Decision>) {
         let entry = Entry::decode(&self.entry(decisions).encode()).expect("a valid value");
-        // A reader of a stream can see gaps between positions.
+        // In a stream, positions can have gaps.
         let position = Position(self.world.position().0 + 3);
         self.world.fold(position, &entry);
         self.entries.push((position, entry));
@@ -277,7 +278,7 @@ fn version(world: &World, aggregate: &Aggregate) -> u64 {
     }
 }
 
-/// Returns the decisions of a command; none if the command is refused.
+/// Returns the decisions of a command. Empty if the command is refused.
 fn judge(world: &World, ask: &Action, now: Timestamp) -> Vec<(Aggregate, Vec<Event>)> {
     match ask {
         Action::Process(number, ask) => {
@@ -415,7 +416,7 @@ fn process_command(world: &World, number: u8, ask: &ProcessAction, now: Timestam
     }
 }
 
-/// Returns a report. Three reports in four come from the container that the record names, and one comes from
+/// Returns a report. Three reports in four come from the container in the record, and the fourth comes from
 /// another container.
 fn report(
     world: &World,
@@ -584,8 +585,8 @@ pub(crate) fn cell_id(number: u8) -> CellId {
     CellId::new(&format!("cell-{number}")).expect("a valid value")
 }
 
-/// Returns one of four containers of an index. They are on three cells, and the third cell is not always
-/// present.
+/// Returns one of four containers of an index. The containers are on three cells, and the third cell is not
+/// always present.
 pub(crate) fn instance(owner: u8, index: u8, container: u8) -> Instance {
     let container = container % 4;
     let seed = u64::from(owner) << 16 | u64::from(index) << 8 | u64::from(container);

@@ -1,4 +1,4 @@
-//! Tests of paging: every row occurs once, despite concurrent changes, and invalid cursors and filters are
+//! Tests of paging. Every row occurs once, despite concurrent changes. Invalid cursors and filters are
 //! refused.
 
 use std::collections::BTreeSet;
@@ -31,7 +31,8 @@ pub(crate) fn observed() -> Observed {
 
 type List<T> = fn(&World, &Filter, &Observed) -> Result<Page<T>, Refusal>;
 
-/// Reads all pages of a list from a World snapshot while the World is folded further.
+/// Reads all pages of a list from a World snapshot. Between the pages, the World (the state from the log)
+/// folds further entries.
 fn check_pages<T: Debug + PartialEq>(
     list: List<T>,
     filter: &Filter,

@@ -1,9 +1,10 @@
 //! Pins the bytes of snapshots together with their version. The test fails if a stored type or a rule of
-//! folding changes without a new version. A program must not start from a World that it would have folded
-//! differently.
+//! folding changes without a new version. Without a new version, a program could start from a World (the
+//! state folded from the log) that the program itself would have folded differently.
 //!
-//! Two inputs are folded. `golden/history.jsonl` is a history that the machines wrote once; it never changes.
-//! The other input consists of all pairs of golden events of the schemas, with all optional fields.
+//! Two inputs are folded. `golden/history.jsonl` is a history that the state machines produced once. The file
+//! never changes. The other input consists of all pairs of golden events of the schemas, with all optional
+//! fields.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -53,8 +54,8 @@ fn snapshot_bytes_match_pinned_version() {
     );
 }
 
-/// Returns a history that the machines wrote: one log that reaches every state of every aggregate, continued
-/// by a random one.
+/// Returns a history that the state machines produced: one log that reaches every state of every aggregate,
+/// continued by a random log.
 fn history() -> Vec<Entry> {
     let path = path("history.jsonl");
     if !path.exists() && std::env::var_os(WRITE_VARIABLE).is_some() {
@@ -88,7 +89,7 @@ fn read(entries: &[Entry]) -> Reader {
         let subject = entry.decisions[0].aggregate.subject(world.shards()).to_string();
         reader.read(position, &subject, &entry.encode()).expect("a readable entry");
     }
-    // Add a message that is not a valid entry, so that it is quarantined.
+    // Add a message that is not a valid entry and is therefore quarantined.
     let behind = Position(reader.ends().len() as u64 + entries.len() as u64);
     reader.read(behind, "muster.event.cluster", b"garbage").expect("a quarantined message is not an error");
     reader
@@ -120,7 +121,7 @@ fn events() -> BTreeMap<String, Entry> {
     events.collect()
 }
 
-/// Events that set up the state for the others, in causal order.
+/// Events that set up the state for the other golden events, in causal order.
 const SETUP_EVENTS: [&str; 13] = [
     "cluster.founded.v1",
     "cell.appeared.v1",

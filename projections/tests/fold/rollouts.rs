@@ -1,5 +1,5 @@
-//! Tests of rollouts in a World: their due times, and that a World restored in the middle of a rollout
-//! continues it.
+//! Tests of rollouts in a World, the state folded from the log. They cover due times, and the continuation of
+//! a rollout by a World that was restored in the middle.
 
 use projections::{Due, World};
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ proptest! {
     }
 }
 
-/// Checks that random logs contain rollouts, so that the tests above are meaningful.
+/// Checks that random logs contain every rollout event. Otherwise the other tests would prove nothing.
 #[test]
 fn random_logs_contain_every_rollout_event() {
     use proptest::strategy::ValueTree;
@@ -77,7 +77,7 @@ fn is_rolling(process: &schemas::process::Process) -> bool {
     process.rollout.as_ref().is_some_and(|rollout| !rollout.is_over() && !rollout.steps.is_empty())
 }
 
-/// Returns a log with a process whose first definition runs at both of its indices, and with an update to
+/// Returns a log with a process whose first definition runs at both indices. The log ends with an update to
 /// another definition.
 fn rolling(policy: u8) -> Log {
     let of = |ask| vec![Action::Process(0, ask)];
@@ -126,7 +126,8 @@ fn monitoring_period_and_following_delay_are_due() {
 
 #[test]
 fn missing_room_is_due_and_stalled_index_lets_next_start() {
-    // Bit 7 allows zero running instances. Bit 5 continues with the next index after a failure.
+    // Bit 7 allows zero running instances. Bit 5 selects the policy that continues with the next index after
+    // a failure.
     let mut log = rolling(0b1010_0000);
     log.group(&[Action::Process(0, ProcessAction::Unplaced { index: 0, error: 0 })]);
     let begun = state(&log).steps[&0].started_at;

@@ -1,5 +1,5 @@
-//! Tests of snapshots: they restore an equal World, and damaged or foreign ones are refused with a specific
-//! error.
+//! Tests of snapshots. A snapshot restores an equal World (the state folded from the log). Damaged and
+//! foreign snapshots are refused with a specific error.
 
 use fixtures::{decision, domain, entry, instance, lrp, place, process_guid, task_guid};
 use projections::{SnapshotError, World};

@@ -207,7 +207,7 @@ fn slot_record(log: &Log, place: &Place) -> LrpRecord {
     }
 }
 
-/// The record of an instance that is only evacuating shows its replacement to the rep, even if the
+/// If a slot has only an evacuating instance, its record shows the replacement to the rep, even if the
 /// replacement runs another definition.
 #[test]
 fn evacuating_slot_shows_replacement() {
@@ -236,7 +236,7 @@ fn evacuating_slot_shows_replacement() {
         vec![Event::Actual(Lrp::Removed { places: old.clone().into(), cause: StopReason::Replaced })],
     );
     assert_eq!(state(&log), None, "not claimed yet");
-    // A stopping instance is a replacement only if no other one exists.
+    // A stopping instance is a replacement only if no other instance exists.
     let places = || Places::from(bad.clone());
     log.decide(0, vec![started(&bad, &wrong)]);
     log.decide(0, vec![Event::Actual(Lrp::StopRequested { places: places(), cause: StopReason::Replaced })]);
@@ -280,8 +280,8 @@ fn evacuating_slot_shows_replacement() {
         let (record, other) = (slot_record(&log, &old), slot_record(&log, &new));
         assert_eq!((&record.state, record.evacuating.as_ref()), (&expected, Some(&own)), "{told}");
         assert_eq!(record.key.place, old);
-        // The slot's record includes the times of the other slot. So a change of the other slot makes older
-        // reports stale.
+        // The slot's record includes the times of the other slot. A change of the other slot therefore makes
+        // older reports stale.
         assert_eq!((record.since, record.changed_at), (other.since, other.changed_at), "{told}");
         assert_eq!((other.state, other.evacuating), (expected, None), "{told}");
     }

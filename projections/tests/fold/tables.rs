@@ -1,5 +1,5 @@
-//! Property test: tables that are maintained step by step equal the tables computed from the whole World at
-//! every position.
+//! Property test: tables that are maintained step by step equal the tables computed from the whole World (the
+//! state folded from the log), at every position.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -52,8 +52,8 @@ impl MemoryTables {
         let present: Vec<&Row> = self.0.values().filter(|row| !row.table.is_record()).collect();
         let expected: Vec<&Row> = all.iter().filter(|row| !row.table.is_record()).collect();
         prop_assert_eq!(present, expected);
-        // The check includes ends that the World has forgotten: a container that exists has no row of an
-        // ended container.
+        // The check includes ended containers that the World has forgotten: an existing container has no row
+        // of an ended container.
         for container in all.iter().filter(|row| row.table == Table::ActualLrps).filter_map(container_of) {
             prop_assert_eq!(self.0.get(&(Table::EndedInstances, vec![container.clone()])), None);
         }
@@ -123,7 +123,7 @@ fn reference_page_describes_every_table_view_and_column() {
             None => tables.push((table, comment)),
         }
     }
-    // A table of earlier rows has the columns of its table, and the end of the interval.
+    // A history table has the columns of its base table, and the end of the interval.
     for (table, comment) in tables.iter().filter(|(table, _)| !table.ends_with("_history")) {
         let comment = comment.trim_end_matches('.').replace('|', "\\|");
         text.push_str(&format!("| `{table}` | {comment} | {} |\n", columns[table].join(", ")));

@@ -1,4 +1,5 @@
-//! Effects of a decision about a process or task on its evaluations.
+//! Effects of a decision (a recorded change of a process or task) on the evaluations. An evaluation is a
+//! request to the auctioneer to place instances or a task.
 
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ pub struct WorkEffects {
     pub unblocked: u32,
     /// Number of instances or tasks that got their first placement error.
     pub queued: u32,
-    /// Number of instances or tasks that found no place and do not wait.
+    /// Number of instances or tasks that could not be placed and do not wait for resources.
     pub rejected: u32,
     /// Placement error of the decision.
     pub error: Option<String>,
@@ -90,8 +91,8 @@ impl Draft<'_> {
         self.events.push(Event::Canceled { evaluation: one.id, reason });
     }
 
-    /// Updates the evaluation of delayed restarts. Returns it if its delay is over and it continues as the
-    /// pending evaluation.
+    /// Updates the evaluation of delayed restarts. Returns this evaluation if its delay is over and it
+    /// becomes the pending evaluation.
     fn restart<'e>(
         &mut self,
         known: Option<&'e Evaluation>,
@@ -121,7 +122,7 @@ impl Draft<'_> {
     }
 
     /// Updates the pending evaluation. Returns the evaluation that covered the work to place. If some of that
-    /// work found no place, this evaluation becomes the parent of a blocked evaluation.
+    /// work could not be placed, the returned evaluation becomes the parent of a blocked evaluation.
     fn place<'e>(
         &mut self,
         known: Option<&'e Evaluation>,
@@ -139,21 +140,22 @@ impl Draft<'_> {
             (None, _, _) if due.is_some() => {}
             (None, 0, _) => self.record_stop(),
             (None, _, Some(trigger)) => self.create(trigger, InitialStatus::Pending, did.follows),
-            // The cause of the work is unknown: convergence finds it and creates the evaluation.
+            // The cause of the work is unknown here. Convergence (the periodic check) finds the work and
+            // creates the evaluation.
             (None, _, None) => {}
         }
         known.or(due)
     }
 
-    /// Adds a complete evaluation for a stop by a client, which needs no cell.
+    /// Records a stop by a client as a complete evaluation, because a stop needs no cell.
     fn record_stop(&mut self) {
         if let Some((trigger, stopped)) = self.did.stopped {
             self.create(trigger, InitialStatus::Complete { stopped }, None);
         }
     }
 
-    /// Adds a cause to a pending evaluation. A follow-up that still waits for its delay is replaced by a new
-    /// evaluation, so that it does not delay new work.
+    /// Adds a trigger to a pending evaluation. A follow-up that still waits for its delay is replaced by a
+    /// new evaluation instead, because the delay must not affect new work.
     fn join(&mut self, one: &Evaluation, trigger: Trigger) {
         if one.trigger == Trigger::FollowUp && one.wait != Wait::Nothing {
             self.cancel(one, CancelReason::Superseded);
@@ -228,11 +230,11 @@ pub fn open_duty(known: Option<&Evaluation>, id: EvaluationId) -> Result<Duty, R
     })
 }
 
-/// Decides about a delivery that was not answered: the evaluation is delivered again, or fails with a
+/// Decides about a delivery that was not answered. The evaluation is delivered again, or fails with a
 /// follow-up.
 ///
 /// # Errors
-/// `InvalidStateTransition` if that delivery is not the current one of an open evaluation.
+/// `InvalidStateTransition` if the evaluation is not open, or if the delivery is not its current delivery.
 pub fn decide_unanswered(
     known: &[Evaluation],
     id: EvaluationId,
@@ -268,10 +270,12 @@ pub fn follow_up_delay(follow_ups: u32) -> Duration {
     (FOLLOW_UP_DELAY * 2_u32.pow(follow_ups.min(16))).min(MAX_FOLLOW_UP_DELAY)
 }
 
-/// Decides a client's request to retry an evaluation immediately. It must be delayed, blocked or failed.
+/// Decides a client's request to retry an evaluation immediately. The evaluation must be delayed, blocked or
+/// failed.
 ///
 /// # Errors
-/// `ResourceNotFound` if it does not exist, or `InvalidStateTransition` with its status.
+/// `ResourceNotFound` if the evaluation does not exist. `InvalidStateTransition`, with the status, if the
+/// evaluation has another status.
 pub fn decide_retry(
     known: &[Evaluation],
     id: EvaluationId,

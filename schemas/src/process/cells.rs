@@ -1,6 +1,6 @@
 //! Cells of a global process. A global process has one instance on each cell that fits its active definition.
 //! The index of the instance is the ordinal of the cell (SwarmKit orchestrators, "Global orchestrator"). A
-//! cell that is lost or evacuates leaves the set of cells, and its instance is not started on another cell.
+//! lost or evacuating cell leaves the set of cells, and its instance is not started on another cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,14 +26,14 @@ struct Change {
 }
 
 impl Draft<'_> {
-    /// Applies every change of cells. `trigger` is recorded as the trigger of the work that results.
+    /// Applies every change of cells. `trigger` is recorded as the trigger of the resulting work.
     pub(super) fn follow_cells(&mut self, trigger: Trigger) {
         let changes = self.cell_changes();
         self.apply_cell_changes(changes, trigger);
     }
 
-    /// Applies the first change of a cell, and no other, so that the decision has a single cause. Returns
-    /// `true` if a change was applied.
+    /// Applies only the first change of a cell, so that the decision has a single cause. Returns `true` if a
+    /// change was applied.
     pub(super) fn follow_one_cell(&mut self) -> bool {
         let first: Vec<Change> = self.cell_changes().into_iter().take(1).collect();
         let followed = !first.is_empty();
@@ -41,8 +41,7 @@ impl Draft<'_> {
         followed
     }
 
-    /// Returns the differences between the cells that the process runs on and the cells that it should run
-    /// on.
+    /// Returns the differences between the current cells and the required cells of the process.
     fn cell_changes(&self) -> Vec<Change> {
         let Some((desired, known)) = self.desired().and_then(|known| Some((known, known.cells.as_ref()?)))
         else {
@@ -117,7 +116,7 @@ impl Draft<'_> {
 
     /// Returns an error if a claim exceeds a limit on instances per cell or attribute value. Auctions respect
     /// these limits, but a new auctioneer does not know the pending placements of its predecessor. The log
-    /// contains these placements, so this check finds conflicts.
+    /// contains the claims of these placements, so this check finds conflicts.
     pub(super) fn check_distinct(&self, report: &Report) -> Result<(), Refusal> {
         let definition = self.desired().and_then(|desired| desired.definition(&report.place.definition_id));
         let rules = definition.and_then(|definition| definition.constraint.rules.as_deref());
@@ -143,7 +142,7 @@ impl Draft<'_> {
         staying.filter(|by| there(&by.cell_id)).count()
     }
 
-    /// Returns the cells that have the same value of an attribute as this cell.
+    /// Returns the cells with the same value of an attribute as this cell.
     fn cells_with_same_value(&self, id: &CellId, attribute: &AttributeName) -> BTreeSet<CellId> {
         let mut values: BTreeMap<CellId, String> = BTreeMap::new();
         (self.context.for_each_cell)(&mut |_, id, cell| {
@@ -154,9 +153,9 @@ impl Draft<'_> {
         values.into_iter().filter(|(_, value)| *value == is).map(|(id, _)| id).collect()
     }
 
-    /// Returns the reason for ending an instance whose cell no longer owns the index. The reason is that the
-    /// cell evacuates, or that it no longer fits. Otherwise the cell was lost, even if it has returned since
-    /// then, perhaps with another ordinal.
+    /// Returns the reason to stop an instance whose cell no longer owns the index. The cell evacuates, it no
+    /// longer fits, or it was lost. A cell counts as lost even if it has returned after the loss, perhaps
+    /// with another ordinal.
     pub(super) fn departure_cause(&self, index: u32, id: &CellId) -> StopReason {
         let active = self.desired().and_then(|desired| desired.definition(&desired.active_definition_id));
         let mut cause = StopReason::CellLost;
@@ -179,7 +178,7 @@ fn fits(definition: &Definition, id: &CellId, cell: &Cell) -> bool {
     definition.constraint.mismatch(&cell.presence.offer(id)).is_none()
 }
 
-/// Returns `true` if a global process may run on the cell, provided that the cell fits.
+/// Returns `true` if the state of the cell allows a global process. Does not check whether the cell fits.
 const fn is_available(cell: &Cell) -> bool {
     cell.present && !cell.evacuating && !cell.evacuation_requested
 }

@@ -1,5 +1,5 @@
-//! Convergence of a process: carries out everything that is due (Diego Dev Notes, "Harmonizing DesiredLRPs
-//! with ActualLRPs: Convergence").
+//! Convergence of a process: performs all due actions (Diego Dev Notes, "Harmonizing DesiredLRPs with
+//! ActualLRPs: Convergence").
 
 use super::Slot;
 use super::draft::Draft;
@@ -26,15 +26,15 @@ enum Due<'a> {
     },
     /// The index is not desired, and the domain is fresh.
     Undesired,
-    /// Another definition is desired at the index.
+    /// Another definition is now desired at the index.
     Replaced,
     /// The wait after a crash is over.
     Restart,
 }
 
 impl Due<'_> {
-    /// Returns the origin that [`super::origin`] finds for the resulting events. A forgotten cell is not used
-    /// as an origin. In that case, each of its instances has a cause of its own as the origin.
+    /// Returns the same origin as [`super::origin`] returns for the resulting events. A forgotten cell cannot
+    /// be an origin. In that case, the origin of each instance on the cell is the cause recorded in its slot.
     fn origin(self, slot: &Slot, known: &dyn Fn(&CellId) -> bool) -> Origin {
         match self {
             Self::EvacuatingLost(by) | Self::Lost { by, .. } if known(&by.cell_id) => {
@@ -51,9 +51,9 @@ impl Due<'_> {
 }
 
 impl<'a> Draft<'a> {
-    /// Carries out the five duties of Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs:
-    /// Convergence", slot by slot. One decision covers the first due action and all other actions with the
-    /// same origin. The remaining actions stay due, and later decisions carry them out.
+    /// Performs the five duties of Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs: Convergence",
+    /// slot by slot. One decision covers the first due action and all other actions with the same origin. The
+    /// remaining actions stay due, and later decisions cover them.
     pub(super) fn converge(&mut self) {
         if self.follow_one_cell() {
             return;
@@ -78,8 +78,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Removes an evacuating instance. If its slot then has no instance but one is desired, for example
-    /// during a rollout, the instance is created.
+    /// Removes an evacuating instance. If its slot has no other instance but an instance is desired, for
+    /// example during a rollout, creates this instance.
     fn remove_evacuating(&mut self, place: &Place, cause: RemovalReason) {
         self.record_evacuating(evacuating::Event::Removed { place: place.clone(), cause });
         self.settle(place.index, Trigger::Evacuation);

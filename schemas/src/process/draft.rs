@@ -1,5 +1,5 @@
-//! A draft: a process during a decision, as its state overlaid with the events decided so far. Contains the
-//! operations that all decisions share, and the commands of clients.
+//! The draft of a process during a decision: the state before the decision, overlaid with the events decided
+//! so far. This module contains the operations that all decisions share, and the commands of clients.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,8 +31,8 @@ pub(super) struct Draft<'a> {
     changed_instances: BTreeMap<u32, Vec<(Place, Option<Actual>)>>,
     /// Evacuating instances that this decision changed.
     changed_evacuating: BTreeMap<Place, Option<Evacuating>>,
-    /// Definitions that a rollout gave up in this decision, with the index at which it did. `None` stands for
-    /// all indices.
+    /// Definitions that a rollout gave up in this decision, each with the index. `None` stands for all
+    /// indices.
     given_up: Vec<(Option<u32>, DefinitionId)>,
     pub(super) left: WaitingWork,
     pub(super) did: WorkEffects,
@@ -126,7 +126,7 @@ impl<'a> Draft<'a> {
         self.wanted(place.index, None).has(&place.definition_id)
     }
 
-    /// Returns the definitions that are desired at an index, if the instance of the slot `but` did not exist.
+    /// Returns the definitions that are desired at an index. The instance of the slot `but` is ignored.
     fn wanted(&self, index: u32, but: Option<&Place>) -> DesiredDefinitions<'_> {
         let Some(desired) = self.desired() else { return DesiredDefinitions::default() };
         let instances = self.actuals_at(index).filter(|(place, _)| Some(*place) != but);
@@ -157,8 +157,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns `true` if a slot is known not to be desired. If the process remembers no decision about the
-    /// number of instances, nothing is known.
+    /// Returns `true` if a slot is known not to be desired. Returns `false` if the process remembers no
+    /// decision about the number of instances.
     pub(super) fn is_known_undesired(&self, place: &Place) -> bool {
         self.process.is_some_and(|process| process.scaled_by.is_some()) && !self.is_desired(place)
     }
@@ -188,8 +188,8 @@ impl<'a> Draft<'a> {
 
     pub(super) fn update(&mut self, update: &DesiredLrpUpdate) -> Result<(), Refusal> {
         let process = self.require_desired()?;
-        // The command is refused even if the number happens to match, because the number of cells may have
-        // changed when the command is repeated.
+        // The command is refused even if the number happens to match. When the command is repeated, the
+        // number of cells may have changed.
         if update.instances.is_some() && self.desired().is_some_and(Desired::is_global) {
             let problem = "cannot be set: a global process has one instance on each cell that fits".into();
             return Err(Refusal::invalid(vec![BadField { field: "instances".into(), problem }]));
@@ -209,8 +209,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Stops every remaining instance. This includes instances that are not desired, and instances for which
-    /// no desire is remembered.
+    /// Stops every remaining instance, including instances that are not desired, and instances of a process
+    /// whose creation is not remembered.
     pub(super) fn remove(&mut self) -> Result<(), Refusal> {
         let known = self.process.filter(|process| !process.is_gone());
         let process = known.ok_or_else(|| Refusal::not_found("the process"))?;
@@ -265,8 +265,8 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Stops an instance so that more urgent work gets its room. The instance is placed again after it has
-    /// ended.
+    /// Stops an instance to free its resources for more urgent work. The instance is placed again after it
+    /// has ended.
     pub(super) fn evict(&mut self, eviction: &Eviction) -> Result<(), Refusal> {
         let WorkKey::Lrp { key, .. } = &eviction.victim else {
             return Err(preemption::stale_eviction(&eviction.victim));
@@ -353,8 +353,8 @@ impl<'a> Draft<'a> {
         self.given_up.iter().any(is)
     }
 
-    /// Ends instances that are not stopping yet. Instances on a cell are asked to stop, and all others are
-    /// removed (Diego Dev Notes, "Stopping ActualLRPs").
+    /// Ends instances that are not stopping yet. Instances on a cell are asked to stop. Instances without a
+    /// cell are removed (Diego Dev Notes, "Stopping ActualLRPs").
     pub(super) fn end(&mut self, places: Vec<Place>, cause: StopReason) {
         let is_on_cell = |place: &Place| self.actual(place).is_some_and(|lrp| lrp.holder().is_some());
         let (stop, remove): (Vec<_>, Vec<_>) = places.into_iter().partition(is_on_cell);
@@ -370,8 +370,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Restarts an instance that is no longer on a cell. The instance keeps its definition if that definition
-    /// is still desired. Otherwise an instance of the definition that is known to work replaces it (Updatable
-    /// LRPs, "`UpdateLRPDeployment`").
+    /// is still desired. Otherwise it is replaced by an instance of the definition that is known to work
+    /// (Updatable LRPs, "`UpdateLRPDeployment`").
     pub(super) fn restart(&mut self, place: &Place, cause: UnclaimReason, trigger: Trigger) {
         // An instance of a cordoned cell waits for that cell.
         let waits = self.desired().is_some_and(|desired| desired.is_cordoned(place.index));
@@ -408,7 +408,8 @@ impl<'a> Draft<'a> {
         self.events.push(Event::Evacuating(event));
     }
 
-    /// Adds an event to the draft. Merges it into the previous event if the two differ only in their indices.
+    /// Adds an event to the draft. Merges the event into the previous event if the two differ only in their
+    /// indices.
     pub(super) fn record(&mut self, event: actual::Event) {
         for place in event.places().iter() {
             let before = self.actual(&place).cloned();
@@ -500,8 +501,8 @@ impl<'a> Draft<'a> {
         self.did.follows = self.evaluations().iter().rev().find(of_rollout).map(|one| one.id);
     }
 
-    /// Drops the placement error of the decision if no instance with that error is waiting. A rollout may
-    /// remove an instance in the same decision in which its placement failed.
+    /// Drops the placement error of the decision if no instance with that error is waiting. One decision can
+    /// record a failed placement and also, through a rollout, remove the instance.
     fn drop_errors_of_removed_work(&mut self) {
         if self.did.error.is_none() {
             return;
@@ -549,8 +550,8 @@ pub(super) fn group_by_definition(places: Vec<Place>) -> Vec<Places> {
     all.into_iter().map(places).collect()
 }
 
-/// Merges the second event into the first if they differ only in their indices, and returns `true` if it did.
-/// A slot appears twice in a decision only in different events.
+/// Merges the second event into the first if they differ only in their indices. Returns `true` if the events
+/// were merged. A slot appears twice in a decision only in different events.
 fn merge_events(last: &mut actual::Event, next: &actual::Event) -> bool {
     use actual::Event as E;
     let merge = |places: &mut Places, more: &Places| {

@@ -1,5 +1,5 @@
-//! Desired slots of a process: one at each desired index, and two at an index that a rollout is replacing.
-//! Creation, scaling, the delta between desired and actual, and convergence all use this module.
+//! Desired slots of a process: one slot at each desired index, and two slots at an index that a rollout is
+//! replacing. Creation, scaling, convergence, and the comparison of desired and actual state use this module.
 
 use std::cmp::Reverse;
 
@@ -11,7 +11,7 @@ use crate::names::DefinitionId;
 use crate::policy::UpdateOrder;
 use crate::rollout::{Rollout, Stage};
 
-/// Index of a deployment, with the instances that exist there.
+/// Index of a deployment, with its existing instances.
 #[derive(Clone, Copy)]
 pub(super) struct Index<'a, There> {
     pub(super) desired: &'a Desired,
@@ -26,12 +26,12 @@ pub(super) struct Index<'a, There> {
 /// Definitions that are desired at an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DesiredDefinitions<'a> {
-    /// Definition of the instance that runs at the index, or that restarts there.
+    /// Definition of the instance that runs or restarts at the index.
     pub(super) current: Option<&'a DefinitionId>,
     /// Definition that a rollout is bringing to the index.
     pub(super) target: Option<&'a DefinitionId>,
-    /// `true` if the target starts beside the existing instance. Otherwise it waits until that instance has
-    /// ended.
+    /// `true` if the target starts beside the existing instance. `false` if the target waits until the
+    /// existing instance has ended.
     pub(super) starts_first: bool,
 }
 
@@ -46,7 +46,7 @@ impl<'a> DesiredDefinitions<'a> {
 }
 
 impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, There> {
-    /// Returns the desired definitions. They are empty if no instance is desired at the index.
+    /// Returns the desired definitions. Both are `None` if no instance is desired at the index.
     pub(super) fn wanted(self) -> DesiredDefinitions<'a> {
         if !self.desired.desires_index(self.index) {
             return DesiredDefinitions::default();
@@ -74,7 +74,8 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
     }
 
     /// Returns the desired definitions of an index with a start-first rollout. If one instance of the index
-    /// evacuates while another one runs, the index has two containers already, so the target waits.
+    /// evacuates while another instance runs, the index has two containers already. In this case, the target
+    /// waits.
     fn both(self, target: &'a DefinitionId) -> DesiredDefinitions<'a> {
         let holds =
             |(place, lrp): (&Place, &Actual)| place.definition_id == *target && lrp.holder().is_some();
@@ -88,8 +89,8 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         }
     }
 
-    /// Returns the definition that stays on a cordoned cell. `None` if the cell has no instance. No new
-    /// instance starts on such a cell.
+    /// Returns the definition that stays on a cordoned cell. `None` if the cell has no instance of the
+    /// process. No new instance starts on a cordoned cell.
     fn cordoned_definition(&self) -> Option<&'a DefinitionId> {
         let active = &self.desired.active_definition_id;
         let known = self
@@ -105,22 +106,22 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
     }
 
     /// Returns `true` if an instance may keep running this definition. During a rollout, instances may keep
-    /// running any definition that the process has. Otherwise they may only run the active one.
+    /// any definition of the process. Without a rollout, instances may keep only the active definition.
     fn may_stay(&self, id: &DefinitionId) -> bool {
         self.desired.active_definition_id == *id || self.is_rolling() && self.desired.definition(id).is_some()
     }
 
-    /// Returns the definition that starts at an empty index. During a rollout, this is the definition that is
-    /// known to work (Updatable LRPs, "`UpdateLRPDeployment`"), if there is one. Otherwise it is the active
-    /// definition.
+    /// Returns the definition that starts at an empty index. During a rollout, the index starts with the
+    /// healthy definition, if there is one (Updatable LRPs, "`UpdateLRPDeployment`"). Otherwise the index
+    /// starts with the active definition.
     fn restart_definition(&self) -> &'a DefinitionId {
         let healthy = self.desired.healthy_definition_id.as_ref();
         healthy.filter(|_| self.is_rolling()).unwrap_or(&self.desired.active_definition_id)
     }
 
-    /// Returns the definition of an index that is not being replaced, ignoring instances of the definition
-    /// `but`. An instance that runs or is being started keeps its definition. Otherwise the index starts with
-    /// [`Self::restarts_with`].
+    /// Returns the definition of an index that is not being replaced. Instances of the definition `but` are
+    /// ignored. If an instance runs or is being started, the index keeps the definition of that instance.
+    /// Otherwise the index starts with [`Self::restart_definition`].
     fn retained_definition(&self, but: Option<&DefinitionId>) -> &'a DefinitionId {
         let restarts_with = self.restart_definition();
         let kept = self.instances.clone().filter(|(place, _)| Some(&place.definition_id) != but).filter_map(
@@ -133,10 +134,10 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         best.map_or(restarts_with, |(_, (.., id))| id)
     }
 
-    /// Returns the definition that runs beside the target of a rollout. While the target is not known to
-    /// work, an instance of that definition is started again if it does not run. If the index has an
-    /// evacuating instance, the target is started in place of that restart, because an index never has three
-    /// instances.
+    /// Returns the definition that runs beside the target of a rollout. While the target is not healthy, an
+    /// index without a running instance of this other definition restarts one. An index with an evacuating
+    /// instance does not restart one, because an index never has three instances. The target starts there
+    /// instead.
     fn definition_beside(&self, target: &DefinitionId) -> Option<&'a DefinitionId> {
         let unproven = self.restart_definition() != target;
         if unproven && !self.evacuates {
@@ -152,9 +153,10 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
     }
 }
 
-/// Returns the sort key of an instance that may stay. The instance with the greatest key stays. An instance
-/// of the definition that would be started anyway has the greater key. Among the others, the older instance
-/// has. A container that comes back with its cell thus never displaces one that serves.
+/// Returns the sort key of an instance that may stay. The instance with the greatest key stays. Instances of
+/// the definition `restarts_with` have greater keys than all other instances. Between two instances of the
+/// same rank in this order, the older instance has the greater key. Therefore an instance whose lost cell
+/// comes back never displaces an instance that already replaced it.
 fn preference<'a>(
     place: &'a Place,
     lrp: &Actual,
@@ -166,8 +168,8 @@ fn preference<'a>(
 
 const RUNNING_RANK: u8 = 1;
 
-/// Returns the value of keeping an instance: a RUNNING instance ranks above a CLAIMED one. `None` if the
-/// instance is stopping or not on a cell.
+/// Returns the rank of an instance that may stay: RUNNING ranks above CLAIMED. `None` if the instance is
+/// stopping or is not on a cell.
 fn rank(lrp: &Actual) -> Option<u8> {
     match lrp.state {
         State::Running { stopping: false, .. } => Some(RUNNING_RANK),

@@ -48,11 +48,10 @@ impl Draft<'_> {
         self.check_unchanged(report)
     }
 
-    /// Removes the evacuating instances at an index for which `goes` returns `true`.
+    /// Removes the evacuating instances at an index whose slots pass the condition `goes`.
     ///
-    /// An instance that starts or evacuates replaces the evacuating instances of other definitions. An
-    /// evacuating instance in the same slot is removed by its rep, unless the index would have three
-    /// instances.
+    /// An instance that starts or evacuates replaces the evacuating instances of other definitions. The rep
+    /// of an evacuating instance in the same slot removes it, unless the index would have three instances.
     fn end_evacuating(&mut self, index: u32, goes: impl Fn(&Place) -> bool) {
         let going: Vec<Place> =
             self.evacuating_slots_at(index).filter(|place| goes(place)).cloned().collect();
@@ -61,7 +60,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns an error if an evacuating instance is not allowed. This is the case if the process is global,
+    /// Returns an error if an evacuating instance is not allowed. It is not allowed if the process is global,
     /// if the slot is not desired and has no record, if another definition replaces the instance, or if the
     /// index has two other instances.
     fn check_evacuation(&self, report: &Report, command: &evacuating::Command) -> Result<(), Refusal> {
@@ -242,8 +241,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Records the placement errors of one evaluation. Instances that have changed since the auctioneer
-    /// judged them are left out.
+    /// Records the placement errors of one evaluation. Instances that have changed since the auctioneer tried
+    /// to place them are left out.
     pub(super) fn fail(&mut self, outcome: &Outcome) -> Result<(), Refusal> {
         let known = self.evaluations().into_iter().rev().find(|one| one.id == outcome.evaluation);
         let duty = evaluation::open_duty(known.as_ref(), outcome.evaluation)?;

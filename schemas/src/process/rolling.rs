@@ -1,5 +1,6 @@
-//! Commands of clients about definitions and rollouts, and the events that follow from a rollout when its
-//! process changes (Updatable LRPs, "`LRPDeployment`"; docs/internals/model/definitions-and-rollouts.md, "Rollouts").
+//! Commands of clients about definitions and rollouts, and the events by which a rollout reacts to changes of
+//! its process (Updatable LRPs, "`LRPDeployment`"; docs/internals/model/definitions-and-rollouts.md,
+//! "Rollouts").
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ impl Draft<'_> {
     ) -> Result<(), Refusal> {
         self.update(update)?;
         let desired = self.deployment()?;
-        // The active definition has this content already. Nothing is rolled out, even if the ids differ.
+        // The content of the active definition is the same. Nothing is rolled out, even if the ids of the two
+        // definitions differ.
         if desired.definition(&desired.active_definition_id) == Some(definition) {
             return Ok(());
         }
@@ -60,8 +62,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Replaces every instance by one with the same content under a new id. A rollout needs an id that
-    /// differs from the active one.
+    /// Replaces every instance by an instance of a copy of the active definition. The copy has a new id,
+    /// because a rollout needs a definition id that differs from the active one.
     pub(super) fn restart_all(&mut self, purpose: Purpose) -> Result<(), Refusal> {
         let desired = self.deployment()?;
         let active = &desired.active_definition_id;
@@ -122,7 +124,8 @@ impl Draft<'_> {
     }
 
     fn add_definition(&mut self, id: &DefinitionId, definition: &Arc<Definition>) -> Result<(), Refusal> {
-        // A rollback adds the definition that the rollout has kept, so the check includes room for it.
+        // A rollback adds the definition that the rollout has kept. The check therefore counts this
+        // definition, too.
         let kept = self.rollout().is_some_and(|rollout| rollout.rollback_definition.is_some());
         let count = self.desired().map_or(0, |desired| desired.definitions.len()) + usize::from(kept);
         if count >= limits::DEFINITIONS {
@@ -138,8 +141,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Starts a rollout, which supersedes the current rollout. Instances of the former target that do not run
-    /// yet are stopped (Updatable LRPs, "New LRP definition during existing rolling deploy").
+    /// Starts a rollout, which supersedes the current rollout. Instances of the superseded target that do not
+    /// run yet are stopped (Updatable LRPs, "New LRP definition during existing rolling deploy").
     fn roll_out(&mut self, kind: Kind, target: &DefinitionId, reason: String) {
         let Some(desired) = self.desired() else { return };
         let policy = desired.policies.for_kind(kind).clone();
@@ -156,7 +159,7 @@ impl Draft<'_> {
         self.settle_all(Trigger::Rollout);
     }
 
-    /// Records that a new instance failed before it survived its monitor.
+    /// Records that a new instance failed during its monitoring time, so it never counted as healthy.
     pub(super) fn record_instance_failure(&mut self, place: &Place, reason: &str) {
         let Some(rollout) = self.rollout() else { return };
         if !rollout.starts(place) {
@@ -183,8 +186,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Adds the events that follow from the decision so far, until no event follows. Each event advances an
-    /// index or the rollout, so the loop ends.
+    /// Adds the events that follow from the decision so far, until no further event follows. Each event
+    /// advances an index or the rollout, so the loop ends.
     pub(super) fn advance_rollout(&mut self) {
         self.settle_changed();
         self.update_healthy();
@@ -194,7 +197,7 @@ impl Draft<'_> {
     }
 
     /// During a rollout, brings the indices that this decision changed to their desired state. A change of
-    /// one instance of an index may affect the other instance of that index.
+    /// one instance may affect the second instance at the same index.
     fn settle_changed(&mut self) {
         if self.rollout().and_then(Rollout::active).is_some() {
             let decided: Vec<u32> = self.changed_indices().collect();
@@ -209,8 +212,8 @@ impl Draft<'_> {
         })
     }
 
-    /// Marks the active definition as healthy once an instance of it has survived its monitor (Updatable
-    /// LRPs, "`CreateLRPDeployment`").
+    /// Marks the active definition as healthy once one of its instances has survived its monitor, that is,
+    /// its monitoring time (Updatable LRPs, "`CreateLRPDeployment`").
     fn update_healthy(&mut self) {
         let Some(desired) = self.desired() else { return };
         let active = desired.active_definition_id.clone();
@@ -220,7 +223,7 @@ impl Draft<'_> {
         let monitor = self.monitor_period(desired);
         let now = self.context.now;
         let survived = |lrp: &Actual| lrp.keeps_running() && lrp.since + monitor <= now;
-        // Check only the changed indices, unless the definition is new or nothing but time has passed.
+        // Check only the changed indices, unless the definition is new or only time has passed.
         let mut indices: BTreeSet<u32> = self.changed_indices().collect();
         let before = self.process.and_then(|process| process.desired.as_ref());
         let is_new = before.is_none_or(|before| before.active_definition_id != active);
@@ -272,8 +275,8 @@ impl Draft<'_> {
     }
 
     /// Drops each definition that is neither active nor healthy and has no instance (Updatable LRPs,
-    /// "`UpdateLRPDeployment`"). If a rollback needs a dropped definition, the current rollout keeps its
-    /// content.
+    /// "`UpdateLRPDeployment`"). If a rollback needs a dropped definition, the current rollout keeps the
+    /// content of this definition.
     pub(super) fn prune(&mut self) {
         let Some(desired) = self.desired() else { return };
         let runs = |id: &DefinitionId| self.slots().any(|slot| slot.place.definition_id == *id);
@@ -302,7 +305,7 @@ fn original_id(id: &str) -> &str {
 /// Maximum length of the suffix that [`Draft::restart_all`] adds to an id.
 const RESTART_SUFFIX_BYTES: usize = 32;
 
-/// Returns the next event that follows from a rollout at this time, or `None` if no event follows.
+/// Returns the next event that follows from a rollout at this time. `None` if no event follows.
 pub(super) fn next<'a>(
     rollout: &Rollout,
     desired: &Desired,
@@ -322,8 +325,8 @@ pub(super) fn next<'a>(
     rollout::next(rollout, context, &see, running)
 }
 
-/// Returns an error if a definition of a global process has rules about several instances. Such rules are
-/// also refused when the process is desired.
+/// Returns an error if a definition of a global process has rules that compare several instances. The command
+/// that creates a process refuses such rules, too.
 fn check_global(desired: &Desired, definition: &Definition) -> Result<(), Refusal> {
     let rules = definition.constraint.rules.as_ref().filter(|_| desired.is_global());
     let bad: Vec<BadField> = rules.map_or(vec![], |rules| rules.multi_instance_rules().collect());

@@ -1,4 +1,5 @@
-//! Slots of a process, stored in parts that copies of the process share.
+//! Slots of a process, stored in parts that copies of the process share. A slot is an index with a
+//! definition, and holds the records of its instances.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ const MAX_PART_LEN: usize = 32;
 
 /// Slots of a process with their records, in order. Most processes have a single slot.
 ///
-/// Copies share every part that neither copy has changed. A decision about one of ten thousand slots
+/// Two copies share every part that is unchanged in both. A decision about one of ten thousand slots
 /// therefore copies at most 32 slots.
 #[derive(Clone, Debug)]
 pub struct Slots(Parts);
@@ -23,7 +24,7 @@ pub struct Slots(Parts);
 enum Parts {
     /// At most [`MAX_PART_LEN`] slots in a single part.
     Few(SmallVec<[Slot; 1]>),
-    /// One or more parts, none of them empty.
+    /// One or more parts, each with at least one slot.
     Many(Vec<Arc<Vec<Slot>>>),
 }
 
@@ -80,8 +81,8 @@ impl Slots {
         Some(self.slot_mut(at))
     }
 
-    /// Changes the records of a slot. Creates the slot with `make` if it is missing, and removes it if it has
-    /// no record afterwards. Returns `true` if the slot exists afterwards.
+    /// Changes the records of a slot. Creates the slot with `make` if it is missing. Removes the slot if it
+    /// has no record after the change. Returns `true` if the slot exists after the change.
     pub(super) fn change(
         &mut self,
         place: &Place,
@@ -98,8 +99,8 @@ impl Slots {
         stays
     }
 
-    /// Reserves room for exactly this number of additional slots. Only slots that fit into the first part are
-    /// considered.
+    /// Reserves memory for exactly this number of additional slots. Only slots that fit into the first part
+    /// are counted.
     pub(super) fn reserve(&mut self, more: usize) {
         match &mut self.0 {
             Parts::Few(slots) => slots.reserve_exact(more.min(MAX_PART_LEN - slots.len())),
@@ -126,8 +127,8 @@ impl Slots {
         self.part(part)[at..].iter().chain(rest)
     }
 
-    /// Returns the location of the first slot for which `is_after` is true. It has to be true for all later
-    /// slots as well.
+    /// Returns the location of the first slot for which `is_after` is true. `is_after` must be true for all
+    /// later slots as well.
     fn first_location(&self, is_after: impl Fn(&Place) -> bool) -> Location {
         let part = match &self.0 {
             Parts::Few(_) => 0,
@@ -140,8 +141,8 @@ impl Slots {
         (part, self.part(part).partition_point(|slot| !is_after(&slot.place)))
     }
 
-    /// Returns the location of a slot. If the slot does not exist, the error is the location at which to
-    /// insert it.
+    /// Returns the location of a slot. If the slot does not exist, the error is the location for its
+    /// insertion.
     fn find(&self, place: &Place) -> Result<Location, Location> {
         let (part, at) = self.first_location(|other| other >= place);
         let is_there = self.part(part).get(at).is_some_and(|slot| slot.place == *place);
@@ -170,7 +171,7 @@ impl Slots {
                 Arc::make_mut(&mut parts[part]).insert(at, slot);
                 (part, at)
             }
-            // Slots that are inserted in order fill the parts completely.
+            // With insertions in order, every full part has the maximum number of slots.
             Parts::Many(parts) if at == MAX_PART_LEN => {
                 parts.insert(part + 1, Arc::new(vec![slot]));
                 (part + 1, 0)
@@ -248,7 +249,7 @@ mod tests {
         Place::new(index, DefinitionId::new(if is_next { "next" } else { "first" }).unwrap())
     }
 
-    /// Returns a slot whose instance has this crash count. If `is` is `None`, the slot has no instance.
+    /// Returns a slot with an instance of this crash count. If `is` is `None`, the slot has no instance.
     fn slot(place: &Place, is: Option<u32>) -> Slot {
         let actual = is.map(|crash_count| Actual {
             state: State::Unclaimed { placement_error: None },

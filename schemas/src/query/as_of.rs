@@ -13,14 +13,14 @@ use crate::refusal::{BadField, Refusal};
 use crate::subject::Position;
 use crate::time::Timestamp;
 
-/// A moment of the past as text: `41` is a position, `2026-10-02T14:00:00Z` a time, and `-10m` ten minutes
-/// ago.
+/// A moment of the past as text. For example, `41` is a position, `2026-10-02T14:00:00Z` is a time, and
+/// `-10m` is ten minutes ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AsOf {
     /// A position of the log.
     Position(Position),
-    /// A time. Resolves to the position before the first entry that was decided later.
+    /// A time. It resolves to the position before the first entry that was decided after this time.
     Time(Timestamp),
     /// A duration before the query, by the clock of the BBS that answers.
     Ago(Duration),
@@ -38,12 +38,12 @@ pub struct BadAsOf(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     Position(Position),
-    /// A time: the position before the first entry that was decided later.
+    /// A time. It stands for the position before the first entry that was decided after this time.
     Time(Timestamp),
 }
 
 impl AsOf {
-    /// Resolves to a position or a time, given the current time `now`.
+    /// Resolves the moment to a position or a time, given the current time `now`.
     ///
     /// # Errors
     /// `InvalidRequest` if the time is in the future.
@@ -73,7 +73,7 @@ impl AsOf {
             let span: Span = ago.parse().ok().filter(|span: &Span| !span.is_negative())?;
             let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
             let ago = Duration::try_from(length).ok()?;
-            // A timestamp cannot represent an earlier time, so no log is older.
+            // A timestamp cannot represent an earlier time, so no log has an older entry.
             return u64::try_from(ago.as_nanos()).ok().map(|_| Self::Ago(ago));
         }
         let time: jiff::Timestamp = text.parse().ok()?;

@@ -1,5 +1,6 @@
-//! Cursors of paged queries. A cursor names the BBS that holds the World snapshot of the first page, the
-//! snapshot's position, and the last row of the previous page.
+//! Cursors of paged queries. A cursor consists of the id of a BBS, a position, and the last row of the
+//! previous page. The BBS keeps the World snapshot (the state folded from the log) of the first page. The
+//! position is that of the snapshot.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use crate::subject::Position;
 /// A cursor, parsed from its text `BBS/POSITION/KEY`. Clients return it unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// BBS that holds the World snapshot from which the pages are read.
+    /// BBS that keeps the World snapshot from which the pages are read.
     pub bbs: ServiceId,
     /// Position of the World snapshot.
     pub position: Position,
@@ -22,7 +23,7 @@ impl Cursor {
     /// Parses a cursor.
     ///
     /// # Errors
-    /// `InvalidRequest`, naming the value.
+    /// `InvalidRequest` with the invalid value.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut parts = text.splitn(3, '/');
         let mut part = || parts.next().ok_or_else(|| Self::invalid(text));

@@ -7,7 +7,7 @@ use crate::Timestamp;
 use crate::names::InstanceGuid;
 
 /// Reads a file or lists a folder in the work directory of an instance. Only clients that may read the
-/// environment of the instance get an answer.
+/// instance's environment get an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadFiles {
@@ -19,13 +19,13 @@ pub struct ReadFiles {
     /// For a file, the offset of the first byte. For a folder, the number of entries to skip.
     #[serde(default)]
     pub from: u64,
-    /// Maximum number of bytes of a file, or of entries of a folder. `None` for as many as fit into an
+    /// Maximum number of bytes of a file, or of entries of a folder. `None` for the maximum that fits into an
     /// answer.
     #[serde(default)]
     pub limit: Option<usize>,
 }
 
-/// The file or folder at a path: the answer to [`ReadFiles`].
+/// The file or folder at a path. This is the answer to [`ReadFiles`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Files {
     /// Container that the work directory belongs to.
@@ -49,7 +49,7 @@ pub enum FileContent {
     File {
         /// Content, in base64 (RFC 4648, with padding).
         data: String,
-        /// Offset after the content, from which to continue.
+        /// Offset of the first byte after the content. The next read starts there.
         next: u64,
         /// Size of the file in bytes.
         bytes: u64,
@@ -69,7 +69,7 @@ pub struct FileEntry {
     pub bytes: u64,
     /// Time of the last modification.
     pub modified: Timestamp,
-    /// Target of a link. `None` if the entry is not a link.
+    /// Target of a symbolic link. `None` for other entries.
     pub target: Option<String>,
 }
 

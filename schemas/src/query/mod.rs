@@ -1,9 +1,10 @@
-//! Queries: reads that any BBS answers, on `muster.query.<root>.<noun>.<verb>`, in JSON. Each answer names
-//! the position of the World that it was read from, and a query may demand a minimum position.
+//! Queries: reads that any BBS answers, on `muster.query.<root>.<noun>.<verb>`, in JSON. Each answer is read
+//! from the World (the state folded from the log) and names the position of the World. A query may demand a
+//! minimum position.
 //!
-//! This module holds the requests. [`rows`], [`periodic`], [`parameterised`] and [`status`] hold the rows of
-//! lists and shows. [`events`] holds reads of the log and of container logs, and [`files`] reads of container
-//! files. The crate `projections` derives the rows from the World.
+//! This module contains the requests. [`rows`], [`periodic`], [`parameterised`] and [`status`] contain the
+//! rows of lists and of single results. [`events`] contains reads of the log and of container logs. [`files`]
+//! contains reads of container files. The crate `projections` derives the rows from the World.
 
 pub mod as_of;
 pub mod cursor;
@@ -54,18 +55,20 @@ pub struct Filter {
     pub cell_id: Option<CellId>,
     /// Index within the process.
     pub index: Option<u32>,
-    /// For instances: returns both records of an index that is being evacuated. By default only one is
-    /// returned: the EVACUATING one while the other is UNCLAIMED or CLAIMED, else the other one.
+    /// For instances: returns both records of an index that is being evacuated. By default, only one record
+    /// is returned. This is the EVACUATING record if the other record is UNCLAIMED or CLAIMED, and otherwise
+    /// the other record.
     pub all: bool,
     /// For processes, tasks, periodic and parameterised tasks: includes their definitions.
     pub definitions: bool,
     /// Minimum position of the World that the answer is read from.
     pub at_least: Option<Position>,
     /// Moment in the past to read from: a position such as `41`, a time such as `2026-10-02T14:00:00Z`, or a
-    /// duration ago such as `-10m`. The answer's position is the one that was read. Mutually exclusive with
-    /// `at_least`.
+    /// duration before now such as `-10m`. The answer contains the position that was read. Mutually exclusive
+    /// with `at_least`.
     pub as_of: Option<AsOf>,
-    /// Start of the page: `next` of the previous page. The rest of the filter must be the same.
+    /// Start of the page: `next` of the previous page. All other fields of the filter must be the same as for
+    /// that page.
     pub cursor: Option<String>,
     /// Maximum number of rows on the page, at most 1,000.
     pub limit: Option<usize>,
@@ -82,8 +85,8 @@ pub struct Show {
     #[serde(default)]
     pub at_least: Option<Position>,
     /// Moment in the past to read from: a position such as `41`, a time such as `2026-10-02T14:00:00Z`, or a
-    /// duration ago such as `-10m`. The answer's position is the one that was read. Mutually exclusive with
-    /// `at_least`.
+    /// duration before now such as `-10m`. The answer contains the position that was read. Mutually exclusive
+    /// with `at_least`.
     #[serde(default)]
     pub as_of: Option<AsOf>,
 }
@@ -111,7 +114,7 @@ pub struct ShowAnswer<T> {
 /// A rep's query for its cell's records. `muster.query.<root>.cell.records`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
-    /// Cell of the rep. The answer includes every record that names it.
+    /// Cell of the rep. The answer includes every record that names this cell.
     pub cell_id: CellId,
     /// Further records to return, for containers that exist on the cell.
     pub work: Vec<crate::container::WorkKey>,
@@ -126,7 +129,7 @@ pub struct RecordsAnswer {
     pub position: Position,
     /// Highest terms in the log at `position`. A rep accepts a leader of the next term at most.
     pub terms: crate::cluster::Terms,
-    /// State of the cell's evacuation. A rep that starts accepts no work before it knows this.
+    /// State of the cell's evacuation. A rep that starts accepts no work before it knows this state.
     pub evacuation: crate::cell::Evacuation,
     /// Every record that names the cell, and each requested record that exists.
     pub records: Vec<Record>,

@@ -19,7 +19,7 @@ pub struct ParameterisedRow {
     pub parameterised_guid: ParameterisedGuid,
     /// Domain of the parameterised task.
     pub domain: Domain,
-    /// Epoch of this life of the guid: the time when it was desired.
+    /// Current epoch of the guid: the time when the parameterised task was created.
     pub epoch: Epoch,
     /// Number of decisions so far.
     pub version: u64,
@@ -31,17 +31,18 @@ pub struct ParameterisedRow {
     pub required_parameters: BTreeSet<String>,
     /// Parameters that a dispatch may pass.
     pub optional_parameters: BTreeSet<String>,
-    /// Maximum number of its tasks that may be PENDING or RUNNING at once. `None` if unlimited.
+    /// Maximum number of PENDING and RUNNING tasks of this parameterised task. `None` if unlimited.
     pub concurrency: Option<u32>,
     /// Handling of a dispatch beyond `concurrency`.
     pub overflow: Overflow,
     /// Number of dispatches that wait.
     pub waiting: u64,
-    /// Waiting dispatches, the oldest first. A list contains at most the first 16, a show all of them.
+    /// Waiting dispatches, the oldest first. The answer to `list` contains at most the first 16, the answer
+    /// to `show` all of them.
     pub queued: Vec<DispatchSummary>,
-    /// Number of its tasks that are PENDING or RUNNING.
+    /// Number of PENDING and RUNNING tasks of this parameterised task.
     pub running: u64,
-    /// GUIDs of the PENDING and RUNNING tasks in order, at most the first 16.
+    /// GUIDs of the PENDING and RUNNING tasks in ascending order, at most the first 16.
     pub tasks: Vec<TaskGuid>,
     /// Latest dispatch.
     pub last: Option<DispatchSummary>,
@@ -51,8 +52,8 @@ pub struct ParameterisedRow {
     pub launched: u64,
     /// Number of dispatches that were withdrawn in this epoch.
     pub withdrawn: u64,
-    /// Time when it was desired or updated.
+    /// Time when the parameterised task was created or last updated.
     pub since: Timestamp,
-    /// Definition of its tasks, without the dispatched values. Lists contain it only on request.
+    /// Definition of the launched tasks, without the dispatched values. Lists contain it only on request.
     pub definition: Option<TaskDefinition>,
 }

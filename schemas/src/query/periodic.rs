@@ -14,9 +14,9 @@ use crate::subject::Position;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PeriodicState {
-    /// Launches tasks when they are due.
+    /// The periodic task launches tasks when they are due.
     Active,
-    /// Launches nothing until it is resumed.
+    /// The periodic task launches no tasks until it is resumed.
     Paused,
 }
 
@@ -38,7 +38,7 @@ pub struct PeriodicRow {
     pub periodic_guid: PeriodicGuid,
     /// Domain of the periodic task.
     pub domain: Domain,
-    /// Epoch of this life of the guid: the time when it was desired.
+    /// Epoch: the time when this periodic task was desired.
     pub epoch: Epoch,
     /// Number of decisions so far.
     pub version: u64,
@@ -52,19 +52,20 @@ pub struct PeriodicRow {
     pub time_zone: String,
     /// Handling of a launch that is due while an earlier task runs.
     pub overlap: Overlap,
-    /// Time of the next launch. `None` while it is paused.
+    /// Time of the next launch. `None` while the periodic task is paused.
     pub next: Option<Timestamp>,
-    /// Due time of the launch that waits until none of its tasks runs. `None` if no launch waits.
+    /// Due time of the waiting launch. A launch waits until no launched task runs. `None` if no launch waits.
     pub queued: Option<Timestamp>,
     /// Latest launch.
     pub last: Option<Launch>,
-    /// Launched tasks that are PENDING or RUNNING, in order of their guids, at most the first 16.
+    /// GUIDs of the launched tasks that are PENDING or RUNNING, in ascending order. At most the first 16
+    /// GUIDs are listed.
     pub running: Vec<TaskGuid>,
     /// Number of tasks launched in this epoch.
     pub launched: u64,
     /// Number of launches skipped in this epoch.
     pub skipped: u64,
-    /// Time when it was desired, updated, paused or resumed.
+    /// Time when the periodic task was last desired, updated, paused or resumed.
     pub since: Timestamp,
     /// Definition of the launched tasks. Lists contain it only on request.
     pub definition: Option<TaskDefinition>,

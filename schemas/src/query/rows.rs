@@ -1,5 +1,5 @@
 //! Rows of lists and shows. The command line, JSON and other front ends share these definitions. Field names
-//! follow Diego's API, and states are words in capitals.
+//! follow Diego's API, and states are words in capitals. A decision is one recorded change of an object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -232,8 +232,8 @@ pub enum CellState {
     Absent,
 }
 
-/// Time without a heartbeat after which a present cell is shown as SILENT. It corresponds to two missed
-/// heartbeats.
+/// Time without a heartbeat after which a present cell is shown as SILENT. This time corresponds to two
+/// missed heartbeats.
 pub const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 impl CellState {
@@ -300,9 +300,9 @@ pub struct LrpRow {
     pub process_guid: ProcessGuid,
     /// Domain of the process.
     pub domain: Domain,
-    /// Epoch of this life of the process.
+    /// Epoch of the process: the time when it was created.
     pub epoch: Epoch,
-    /// Number of decisions so far.
+    /// Number of decisions about the process so far.
     pub version: u64,
     /// Position of the last decision in the log.
     pub last_decision: Position,
@@ -338,9 +338,9 @@ pub struct LrpRow {
     pub sizes: BTreeMap<DefinitionId, Resources>,
     /// Content of each definition. Lists contain it only on request.
     pub definitions: BTreeMap<DefinitionId, Definition>,
-    /// Update, rollback and restart policies. Lists contain them only on request.
+    /// Update, rollback and restart policies. Lists contain the policies only on request.
     pub policies: Option<Policies>,
-    /// Rollout in progress, or the latest one.
+    /// Rollout in progress, or the latest rollout.
     pub rollout: Option<RolloutRow>,
     /// Time of the last decision about the process.
     pub changed_at: Timestamp,
@@ -369,14 +369,14 @@ impl LrpRow {
 }
 
 /// The order of the states of an ActualLRP, like Diego's `ModificationTag`. Within an epoch, the state with
-/// the higher index is newer. A different epoch is another life of the process (Updatable LRPs,
+/// the higher index is newer. A new epoch starts when a removed process is created again (Updatable LRPs,
 /// "Corresponding changes to ActualLRPs").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModificationTag {
     /// Epoch of the process. Events carry it in `epoch`.
     pub epoch: Epoch,
-    /// Version of the process after the last decision that changed the instance. It increases with each
-    /// change, but not always by one. Events carry it in `version`.
+    /// Version of the process after the last decision that changed the instance. The version increases with
+    /// each change, but not always by one. Events carry it in `version`.
     pub index: u64,
 }
 
@@ -419,7 +419,8 @@ pub struct InstanceRow {
     pub restart_at: Option<Timestamp>,
     /// Reason why a CRASHED instance is not restarted. `None` if it is not CRASHED or will be restarted.
     pub no_restart_reason: Option<NoRestartReason>,
-    /// Restarts that the policy allowed and counted at the last crash. `None` if the number is not limited.
+    /// Restart attempts that the policy counts and allows, as of the last crash. `None` if the policy does
+    /// not limit the attempts.
     pub attempts: Option<Attempts>,
     /// Definition that the instance runs.
     pub definition_id: DefinitionId,
@@ -436,9 +437,9 @@ pub struct TaskRow {
     pub task_guid: TaskGuid,
     /// Domain of the task.
     pub domain: Domain,
-    /// Epoch of this life of the guid: the time when the task was created.
+    /// Epoch of the task: the time when it was created.
     pub epoch: Epoch,
-    /// Number of decisions so far.
+    /// Number of decisions about the task so far.
     pub version: u64,
     /// Position of the last decision in the log.
     pub last_decision: Position,
@@ -483,11 +484,11 @@ pub struct EndedInstanceRow {
     pub epoch: Epoch,
     /// Definition that the container ran.
     pub definition_id: DefinitionId,
-    /// The container. Its cell keeps its log for a while.
+    /// The container. The cell keeps the container's log for a while.
     pub instance_guid: InstanceGuid,
     /// Cell of the container.
     pub cell_id: CellId,
-    /// Time when the instance became RUNNING. `None` if it never did.
+    /// Time when the instance became RUNNING. `None` if the instance never became RUNNING.
     pub started_at: Option<Timestamp>,
     /// End time, according to the log.
     pub ended_at: Timestamp,
@@ -495,13 +496,13 @@ pub struct EndedInstanceRow {
     pub duration_ms: Option<u64>,
     /// Kind of end: crashed, stopped, evacuated or another.
     pub end_kind: EndKind,
-    /// Reason why the instance was asked to stop. `None` if it was not.
+    /// Reason why the instance was asked to stop. `None` if no stop was requested.
     pub stop_reason: Option<actual::StopReason>,
-    /// Reason for the crash. `None` if it did not crash.
+    /// Reason for the crash. `None` if the instance did not crash.
     pub reason: Option<String>,
     /// Exit status of the action. Set only if the exit caused the crash.
     pub exit_status: Option<i32>,
-    /// Number of counted crashes, including this one. 0 if it did not crash.
+    /// Number of counted crashes, including this one. 0 if the instance did not crash.
     pub crash_count: u32,
     /// Position of the log entry that recorded the end.
     pub position: Position,
@@ -516,9 +517,9 @@ pub struct EndedTaskRow {
     pub task_guid: TaskGuid,
     /// Domain of the task.
     pub domain: Domain,
-    /// Epoch of this life of the guid: the time when the task was created.
+    /// Epoch of the task: the time when it was created.
     pub epoch: Epoch,
-    /// Container that ran the task. `None` if it never ran.
+    /// Container that ran the task. `None` if the task never ran.
     pub instance_guid: Option<InstanceGuid>,
     /// Cell of the container.
     pub cell_id: Option<CellId>,
@@ -555,7 +556,7 @@ pub struct DomainRow {
     pub fresh: bool,
     /// Time of the last refresh.
     pub refreshed_at: Timestamp,
-    /// Time when the domain stops being fresh. `None` if it never does.
+    /// Time when the domain stops being fresh. `None` if the domain stays fresh.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -589,7 +590,7 @@ pub struct CellRow {
     pub ordinal: Option<u32>,
     /// Reason why the cell is ABSENT. `None` in other states.
     pub absent_reason: Option<String>,
-    /// Reason why the self-test fails. `None` if it passes.
+    /// Reason why the self-test fails. `None` if the self-test passes.
     pub unhealthy: Option<String>,
     /// Age in milliseconds of the last heartbeat that the answering BBS received. `None` if it has received
     /// none.
@@ -638,13 +639,13 @@ pub struct QueuePosition {
 pub enum EvaluationState {
     /// Waiting for scheduling while no auctioneer leads.
     Pending,
-    /// Delayed until the end of its wait.
+    /// Delayed until a fixed time.
     Delayed,
     /// Accepted by the leading auctioneer, with nothing placed yet.
     Scheduling,
     /// Partly placed.
     Applying,
-    /// Waiting for room on a cell.
+    /// Waiting for free resources on a cell.
     Blocked,
     /// Finished: everything that could be placed is placed.
     Complete,
@@ -698,7 +699,7 @@ pub struct ClusterRow {
     pub shards: u16,
     /// The format level.
     pub format: u32,
-    /// Leading BBS according to the log. `services` shows if it still sends heartbeats.
+    /// Leading BBS according to the log. `services` shows if this BBS still sends heartbeats.
     pub bbs: Option<cluster::Leader>,
     /// Leading auctioneer according to the log.
     pub auctioneer: Option<cluster::Leader>,
@@ -718,8 +719,8 @@ pub struct ClusterRow {
     pub tasks: BTreeMap<TaskState, u64>,
     /// Number of times that convergence alone found work to do.
     pub found_by_convergence: u64,
-    /// Number of refused evaluation commands that the evaluation's status does not allow, since the answering
-    /// BBS started.
+    /// Number of evaluation commands that were refused because of the evaluation's status, since the
+    /// answering BBS started.
     #[serde(default)]
     pub refused_transitions: u64,
     /// `true` if less urgent work may be stopped to make room for waiting work.
@@ -732,8 +733,8 @@ pub struct ClusterRow {
     pub quarantined_entries: QuarantinedEntries,
 }
 
-/// Quarantined entries of the journal: messages that are not valid entries. Every program skips them, and
-/// queries show them.
+/// Quarantined entries of the journal: messages that are not valid entries. Every program skips these
+/// messages, and queries show them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuarantinedEntries {
     /// Total number of quarantined entries.
@@ -749,6 +750,6 @@ pub struct QuarantinedEntry {
     pub position: Position,
     /// Subject of the message.
     pub subject: String,
-    /// Reason why it is not a valid entry.
+    /// Reason why the message is not a valid entry.
     pub reason: String,
 }

@@ -21,17 +21,17 @@ pub struct ServiceRow {
     pub role: Role,
     /// `true` if the service leads, `false` if it is a standby.
     pub leads: bool,
-    /// Term in which the service leads, or the highest term that it knows.
+    /// Term in which the service leads. For a standby, the highest term that the standby knows.
     pub term: u64,
     /// Version, host and process id of the program.
     pub program: Program,
     /// Position up to which the service had folded the log at its last heartbeat.
     pub position: Position,
-    /// Number of entries between that position and the newest known position at that time.
+    /// Number of entries between `position` and the newest position that was known at the last heartbeat.
     pub lag: u64,
     /// Age of the last heartbeat in milliseconds.
     pub heartbeat_ms_ago: u64,
-    /// Append trouble of a BBS. `None` if it has none.
+    /// Problem of a BBS with appending to the log. `None` if the BBS has no such problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append_problem: Option<AppendProblem>,
 }
@@ -76,8 +76,8 @@ pub struct LogRow {
 pub struct Services {
     /// Services that send heartbeats: BBSs first, and the leader of each role first.
     pub rows: Vec<ServiceRow>,
-    /// `true` if the answering BBS has listened long enough to have received every heartbeat. Until then no
-    /// service is reported as missing.
+    /// `true` if the answering BBS has listened long enough to have received every heartbeat. While the value
+    /// is `false`, no service is reported as missing.
     pub complete: bool,
     /// Clocks of the cluster.
     #[serde(default)]

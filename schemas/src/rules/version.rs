@@ -1,8 +1,8 @@
 //! Versions of hosts and programs, and ranges of versions.
 //!
 //! In semantic versioning, `5.15.0-91-generic` precedes 5.15.0, and a range includes such a version only if
-//! it names the version explicitly. However, a user who writes `>= 5.15` wants to include such kernels. Text
-//! after the numbers is therefore ignored here.
+//! the range names the version explicitly. However, a user who writes `>= 5.15` expects such kernels to
+//! match. Therefore text after the numbers is ignored here.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ pub struct Version(Vec<u64>);
 
 impl Version {
     /// Parses a version: numbers separated by dots, with an optional `v` before them. The first other
-    /// character and everything after it are ignored. Returns `None` if the text is not a version.
+    /// character and the text after it are ignored. Returns `None` if the text is not a version.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -86,7 +86,7 @@ enum Comparison {
 #[error("{0:?} is not a range of versions: write one like >= 1.2, < 2 with = != < <= > >= ~>")]
 pub struct BadRange(String);
 
-/// Comparison operators. Longer ones come first, because `<` is a prefix of `<=`.
+/// Comparison operators. Longer operators come first, because `<` is a prefix of `<=`.
 const COMPARISONS: [(&str, Comparison); 7] = [
     ("~>", Comparison::Compatible),
     (">=", Comparison::AtLeast),

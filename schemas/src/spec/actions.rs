@@ -33,14 +33,14 @@ pub(super) fn take(root: Field<'_>) -> Option<Action> {
 /// Position of an action in a tree.
 #[derive(Clone, Copy)]
 struct NodeContext<'a> {
-    /// Number of levels left, including this one.
+    /// Number of remaining levels, including this level.
     depth: usize,
-    /// Log source inherited by actions that set none.
+    /// Log source for actions that set none, inherited from an enclosing action.
     source: &'a str,
 }
 
-/// Parses an action and its children. As in Diego, a `log_source` applies to all actions below it that set
-/// none. It is stored in the actions that write log lines.
+/// Parses an action and its children. As in Diego, a `log_source` applies to all actions below it that set no
+/// `log_source`. The actions that write log lines store it.
 fn take_node(field: Field<'_>, within: NodeContext<'_>, nodes: &mut usize) -> Option<Action> {
     *nodes += 1;
     if *nodes > ACTION_NODES {
@@ -140,7 +140,7 @@ fn take_progress(
 
 fn take_limits(field: Field<'_>) -> Option<ResourceLimits> {
     let mut fields = field.object()?;
-    // 0 means no limit in Diego's messages.
+    // In Diego's messages, 0 means no limit.
     let nofile = fields.with_default("nofile", 0, |field| field.number(0..=limits::NOFILE));
     fields.finish(&[("nproc", "a cell limits the processes of each container")]);
     Some(ResourceLimits { nofile: nofile.filter(|most| *most > 0) })
@@ -214,8 +214,8 @@ fn take_secret(field: Field<'_>) -> Option<Secret> {
     take_value(field, |field| field.text(limits::ENVIRONMENT_BYTES))
 }
 
-/// Parses a value that may be secret: text, `{"secret": ..}` with text, or `{"sealed": {"key": .., "data":
-/// ..}}`.
+/// Parses a value that may be secret. The value is text, `{"secret": ..}` with text, or `{"sealed": {"key":
+/// .., "data": ..}}`.
 pub(super) fn take_value(
     field: Field<'_>,
     take_text: impl FnOnce(Field<'_>) -> Option<String>,

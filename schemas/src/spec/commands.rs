@@ -40,9 +40,9 @@ pub enum ClientCommand {
     },
     /// `lrp.activate`: moves every instance to a definition that the process already has.
     LrpActivate { process_guid: ProcessGuid, definition_id: DefinitionId },
-    /// `lrp.restart`: replaces every instance by one with the same definition content.
+    /// `lrp.restart`: replaces every instance by a new instance with the same definition content.
     LrpRestart { process_guid: ProcessGuid, purpose: Purpose },
-    /// `lrp.pause`, `lrp.resume`, `lrp.rollback`: controls the rollout of a process.
+    /// `lrp.pause`, `lrp.resume`, `lrp.rollback`: control the rollout of a process.
     LrpSteer { process_guid: ProcessGuid, steer: RolloutControl },
     /// `lrp.remove`: removes a desired process.
     LrpRemove { process_guid: ProcessGuid },
@@ -50,7 +50,8 @@ pub enum ClientCommand {
     LrpRetire {
         process_guid: ProcessGuid,
         index: u32,
-        /// Definition of the instance. `None` for the active one, if the index has several.
+        /// Definition of the instance. `None` selects the active definition if the index has instances of
+        /// several definitions.
         definition_id: Option<DefinitionId>,
     },
     /// `lrp.retry`: retries an evaluation of a process immediately.
@@ -59,15 +60,16 @@ pub enum ClientCommand {
     InstanceExec {
         process_guid: ProcessGuid,
         index: u32,
-        /// Definition of the instance. `None` for the active one, if the index has several.
+        /// Definition of the instance. `None` selects the active definition if the index has instances of
+        /// several definitions.
         definition_id: Option<DefinitionId>,
         exec: Exec,
     },
-    /// `task.desire`: runs a task once.
+    /// `task.desire`: creates a task, which runs once.
     TaskDesire(Box<DesiredTask>),
     /// `task.cancel`: cancels a task.
     TaskCancel { task_guid: TaskGuid },
-    /// `task.resolve`: acknowledges the outcome of a task, so that it can be deleted.
+    /// `task.resolve`: acknowledges the outcome of a task. The task can then be deleted.
     TaskResolve { task_guid: TaskGuid },
     /// `task.retry`: retries an evaluation of a task immediately.
     TaskRetry { task_guid: TaskGuid, evaluation: EvaluationId },
@@ -79,11 +81,12 @@ pub enum ClientCommand {
     PeriodicAction { periodic_guid: PeriodicGuid, ask: PeriodicAction },
     /// `parameterised.desire`: creates a parameterised task.
     ParameterisedDesire(Box<DesiredParameterised>),
-    /// `parameterised.update`: replaces the spec of a parameterised task, starting with the next dispatch.
+    /// `parameterised.update`: replaces the spec of a parameterised task. The new spec applies from the next
+    /// dispatch.
     ParameterisedUpdate(Box<DesiredParameterised>),
-    /// `parameterised.dispatch`: runs a task of a parameterised task once.
+    /// `parameterised.dispatch`: launches one task of a parameterised task.
     ParameterisedDispatch { parameterised_guid: ParameterisedGuid, dispatch: Box<Dispatch> },
-    /// `parameterised.withdraw`: withdraws a waiting dispatch, so that it never becomes a task.
+    /// `parameterised.withdraw`: withdraws a waiting dispatch. The dispatch never becomes a task.
     ParameterisedWithdraw {
         parameterised_guid: ParameterisedGuid,
         /// Number of the dispatch.
@@ -95,7 +98,7 @@ pub enum ClientCommand {
     /// `domain.upsert`: marks a domain as fresh.
     DomainUpsert {
         domain: Domain,
-        /// Duration in milliseconds. `None` if the domain stays fresh forever.
+        /// Duration of the freshness in milliseconds. `None` if the domain stays fresh forever.
         ttl_ms: Option<u64>,
     },
 }
@@ -147,11 +150,12 @@ const COMMANDS: [(&str, BodyParser); 27] = [
     ("domain.upsert", take_domain_upsert),
 ];
 
-/// Parses a client's message: `{"envelope": {..}, "body": {..}}`. The envelope and each of its fields are
-/// optional.
+/// Parses a client's message: `{"envelope": {..}, "body": {..}}`. The envelope is optional, and so is each
+/// field of the envelope.
 ///
 /// # Errors
-/// `InvalidRequest` with every bad field. `Forbidden` if the body names another domain than the subject.
+/// `InvalidRequest` with every bad field. `Forbidden` if the domain in the body differs from the domain in
+/// the subject.
 pub fn client_command(
     noun: &str,
     verb: &str,
@@ -219,7 +223,8 @@ fn take_envelope(field: Field<'_>) -> Option<Envelope> {
     })
 }
 
-/// Parses a trace parent, `00-<32 hex digits>-<16>-<2>`. Later versions may append further parts.
+/// Parses a trace parent, `00-<32 hex digits>-<16 hex digits>-<2 hex digits>`. Later versions of the format
+/// may append further parts.
 fn take_traceparent(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
     let text = field.text(limits::TRACE_BYTES)?;
@@ -278,7 +283,7 @@ fn take_lrp_retire(body: Field<'_>) -> Option<ClientCommand> {
     Some(ClientCommand::LrpRetire { process_guid, index, definition_id })
 }
 
-/// Parses the reference to an instance: its process, its index and optionally its definition.
+/// Parses the reference to an instance: the process, the index and optionally the definition.
 pub(super) fn take_instance(fields: &mut Fields<'_>) -> Option<(ProcessGuid, u32, Option<DefinitionId>)> {
     let process_guid = fields.required("process_guid", Field::name);
     let index = fields.required("index", |field| field.number_32(0..=u32::MAX));
@@ -412,15 +417,14 @@ impl ClientCommand {
         self.verb().noun_and_verb()
     }
 
-    /// Returns a digest of the command. It distinguishes the command from another one with the same request
-    /// id.
+    /// Returns a digest of the command. The digest distinguishes two commands with the same request id.
     #[must_use]
     pub fn digest(&self) -> String {
         crate::request::digest(self.noun_and_verb(), &self.body().to_string())
     }
 
-    /// Returns the domain that the body names. `None` if the body names no domain, in which case the domain
-    /// of the record applies.
+    /// Returns the domain in the body. `None` if the body contains no domain. The domain of the record then
+    /// applies.
     #[must_use]
     pub const fn domain(&self) -> Option<&Domain> {
         match self {

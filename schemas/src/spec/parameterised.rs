@@ -1,5 +1,5 @@
-//! Specs of parameterised tasks and of their dispatches. A spec contains a task definition, the rules for
-//! payloads and parameters, and the concurrency limit.
+//! Specs of parameterised tasks and of their dispatches. The spec of a parameterised task contains a task
+//! definition, the rules for payloads and parameters, and the concurrency limit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -110,8 +110,8 @@ fn take_names(field: Field<'_>) -> Option<BTreeSet<String>> {
     Some(set)
 }
 
-/// Returns the problem with a parameter name, if any. The name becomes part of the name of a variable, which
-/// every shell must be able to read.
+/// Returns the problem with a parameter name, or `None` if the name is valid. The name becomes part of the
+/// name of a variable, which every shell must be able to read.
 fn name_fault(name: &str) -> Option<String> {
     let legal =
         |at: usize, byte: u8| byte == b'_' || byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit());
@@ -139,8 +139,8 @@ pub(super) fn take_dispatch(fields: &mut Fields<'_>) -> Option<Dispatch> {
 /// Problem text for a secret in a dispatch. Dispatched values are never sealed.
 const NO_SECRETS: &str = "cannot be a secret: put secrets into the environment of the parameterised task";
 
-/// Parses a payload in base64. The base64 text is kept as it is: it is canonical, so equal bytes make an
-/// equal payload.
+/// Parses a payload in base64. The base64 text is stored unchanged. It must be canonical, so that equal bytes
+/// result in an equal payload.
 fn take_payload(field: Field<'_>) -> Option<Secret> {
     let (path, problems) = (field.path.clone(), field.problems);
     if field.value.is_object() {
@@ -192,11 +192,12 @@ pub(super) fn dispatch_to_json(dispatch: &Dispatch) -> Value {
         "key": dispatch.key,
         "priority": dispatch.priority,
     }));
-    // Added after empty fields are removed, because an empty payload differs from an absent one.
+    // The payload is added after the removal of empty fields, because an empty payload differs from an absent
+    // payload.
     dispatch.payload.as_ref().map_or(value.clone(), |payload| with_field(value, "payload", json!(payload)))
 }
 
-/// Encodes a payload in the form that a dispatch contains.
+/// Encodes a payload for a dispatch.
 #[must_use]
 pub fn payload(bytes: &[u8]) -> Secret {
     Secret::Plain(BASE64.encode(bytes).into())

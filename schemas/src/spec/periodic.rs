@@ -65,8 +65,8 @@ pub(super) fn take(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option
     Some(periodic)
 }
 
-/// Parses the guid of a periodic or parameterised task. Launched tasks are named after it, so it must not
-/// contain the launch mark.
+/// Parses the guid of a periodic or parameterised task. The guids of its launched tasks start with this guid,
+/// so it must not contain the launch mark.
 pub(super) fn take_launcher_guid<T: TryFrom<String, Error = BadName>>(
     field: Field<'_>,
     most: usize,
@@ -88,7 +88,7 @@ pub(super) fn take_launcher_guid<T: TryFrom<String, Error = BadName>>(
     Some(guid)
 }
 
-/// Parses the guid of a task from a client. It must not look like the guid of a launched task.
+/// Parses the guid of a task from a client. The guid must not have the form of a launched task's guid.
 pub(super) fn take_task_guid(field: Field<'_>) -> Option<TaskGuid> {
     let (path, problems) = (field.path.clone(), field.problems);
     let guid: TaskGuid = field.name()?;

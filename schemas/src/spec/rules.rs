@@ -20,7 +20,7 @@ enum RuleKind {
     Affinity,
 }
 
-/// Parses the placement rules of a definition. `Some(None)` if it has no rules.
+/// Parses the placement rules of a definition. `Some(None)` if the definition has no rules.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Box<Rules>>> {
     let constraints = fields.with_default("constraints", vec![], |field| {
         field
@@ -135,7 +135,7 @@ fn take_rule(
     match problem {
         Some(problem) => bad("value", problem),
         None => {
-            // 1 is the default of these operators, and is stored as empty.
+            // These operators have the default 1. This default is stored as empty.
             let value = value.filter(|value| !(operator.is_distinct() && value == "1")).unwrap_or_default();
             Some(Rule { attribute, operator, value: value.into() })
         }

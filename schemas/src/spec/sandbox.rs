@@ -13,13 +13,13 @@ use crate::limits;
 use crate::names::Stack;
 use crate::resources::Constraint;
 
-/// The word for every isolation layer.
+/// Keyword for all isolation layers.
 const FULL: &str = "full";
-/// The word for the layers without which there is hardly any isolation.
+/// Keyword for the layers in [`DEGRADED_LAYERS`]. Without these layers there is hardly any isolation.
 const DEGRADED: &str = "degraded";
-/// Layers that [`DEGRADED`] stands for.
+/// Layers that the keyword [`DEGRADED`] selects.
 const DEGRADED_LAYERS: [IsolationLayer; 2] = [IsolationLayer::Files, IsolationLayer::Processes];
-/// Prefixes of a root file system that is not a path.
+/// Prefixes of root file systems that are not paths.
 const ROOT_FS_PREFIXES: [&str; 2] = [Sandbox::PRELOADED, Sandbox::OCI];
 const NETWORKS: [(&str, Network); 2] = [("host", Network::Host), ("none", Network::None)];
 
@@ -43,8 +43,7 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Sandbox>> {
     Some((sandbox != Sandbox::default()).then_some(sandbox))
 }
 
-/// Parses the network. Properties of Diego's container networks, which a plugin of its cells sets up, are
-/// refused.
+/// Parses the network. Refuses the properties that Diego passes to the network plugin of its cells.
 fn take_network(field: Field<'_>) -> Option<Network> {
     if field.value.is_object() {
         let asked = field.value.as_object().is_some_and(|object| {
@@ -63,7 +62,7 @@ fn take_network(field: Field<'_>) -> Option<Network> {
     policies::take_word(field, &NETWORKS)
 }
 
-/// Parses `root_fs`, or Diego's name for it, `rootfs`.
+/// Parses `root_fs`, or the field `rootfs`, which is Diego's name for the same field.
 fn take_root_fs_alias(fields: &mut Fields<'_>) -> Option<String> {
     let (own, diegos) = (fields.optional("root_fs", take_root_fs), fields.optional("rootfs", take_root_fs));
     let (own, diegos) = (own?, diegos?);
@@ -135,8 +134,9 @@ fn take_layer(field: Field<'_>) -> Option<IsolationLayer> {
     layer
 }
 
-/// Adds the constraints that follow from a sandbox. Work that has its own file system or network, or uses
-/// absolute paths, needs file isolation. A preloaded file system is that of a stack, as in Diego.
+/// Adds the constraints that a sandbox implies. File isolation is required by work with its own file system
+/// or network, and by work with absolute paths. As in Diego, a preloaded file system belongs to a stack, so
+/// it requires a cell with that stack.
 pub(super) fn with_derived_constraints<'a>(
     mut constraint: Constraint,
     sandbox: Option<&Sandbox>,
@@ -160,7 +160,7 @@ pub(super) fn with_derived_constraints<'a>(
     constraint
 }
 
-/// Converts isolation layers to JSON that [`take_isolation`] can parse.
+/// Converts isolation layers to the JSON form that [`take_isolation`] parses.
 pub(super) fn isolation_to_json(layers: &BTreeSet<IsolationLayer>) -> Value {
     if layers.is_empty() {
         Value::Null

@@ -1,7 +1,8 @@
-//! Seals the secrets of a client's request before the BBS decides about it (docs/internals/model/secrets.md, "Secrets").
+//! Seals the secrets of a client's request before the BBS decides the request
+//! (docs/internals/model/secrets.md, "Secrets").
 //!
-//! After sealing, the request is parsed again as if the client had sent it sealed, so that all checks also
-//! apply to the sealed form.
+//! The sealed request is parsed again as if the client had sent it in this form. Therefore all checks apply
+//! to the sealed form, too.
 
 use serde_json::{Value, json};
 
@@ -17,12 +18,12 @@ use crate::refusal::{Code, Refusal};
 use crate::secret::{Owner, SealOutcome, Sealer, seal, secrets_in_definition, secrets_in_task};
 
 impl ClientCommand {
-    /// Returns the command with every secret sealed by `hand`, which holds the keys. `domain` is the domain
-    /// of the subject.
+    /// Returns the command with every secret sealed. `hand` holds the keys and seals the secrets. `domain` is
+    /// the domain of the subject.
     ///
     /// # Errors
-    /// `InvalidRequest` with every field that cannot be sealed, is sealed for another place, or is too large
-    /// when sealed.
+    /// `InvalidRequest` with three kinds of fields: fields that cannot be sealed, fields that were sealed for
+    /// another field, and fields that are too large when sealed.
     pub fn sealed(mut self, domain: &Domain, hand: Sealer<'_>) -> Result<Self, Refusal> {
         if !has_sealed(self.seal(domain, hand))? {
             return Ok(self);
@@ -39,8 +40,8 @@ impl ClientCommand {
                 seal(domain, &owner, secrets_in_definition(&mut lrp.definition), hand)
             }
             Self::LrpUpdate { process_guid, definition: Some((id, definition)), .. } => {
-                // A definition id must not depend on a secret, not even through a checksum, so the id is
-                // derived from the sealed content.
+                // A definition id must not depend on a secret, not even through a checksum. Therefore the id
+                // is derived from the sealed content.
                 let by_content = content_id(definition).is_some_and(|content| content == *id);
                 let owner = Owner::Process(process_guid.clone());
                 let outcome = seal(domain, &owner, secrets_in_definition(definition), hand);
@@ -86,7 +87,8 @@ impl Item {
     /// Returns `true` if any secret of the item is not sealed.
     #[must_use]
     pub fn has_open_secrets(&self) -> bool {
-        // Secrets can only be visited mutably, so a copy is sealed with a function that rejects open secrets.
+        // Secrets can only be visited mutably. Therefore a copy is sealed, with a function that rejects open
+        // secrets.
         let mut copy = self.clone();
         let refuse_open: Sealer<'_> = &|_, secret| match secret {
             Secret::Open(_) => Err(String::new()),
@@ -95,7 +97,7 @@ impl Item {
         !copy.seal(refuse_open).bad.is_empty()
     }
 
-    /// Returns the item with every secret sealed by `hand`, which holds the keys.
+    /// Returns the item with every secret sealed. `hand` holds the keys and seals the secrets.
     ///
     /// # Errors
     /// See [`ClientCommand::sealed`].
@@ -141,11 +143,12 @@ impl Item {
     }
 }
 
-/// Parses a request to seal secrets, from `muster.client.<domain>.<client>.secret.seal`. The body holds one
-/// spec in an object: `{"envelope": {..}, "body": {"lrp": {..}}}`.
+/// Parses a request to seal secrets, from `muster.client.<domain>.<client>.secret.seal`. The body contains
+/// one spec in an object: `{"envelope": {..}, "body": {"lrp": {..}}}`.
 ///
 /// # Errors
-/// `InvalidRequest` with every bad field. `Forbidden` if the spec names another domain than the subject.
+/// `InvalidRequest` with every invalid field. `Forbidden` if the domain of the spec differs from the domain
+/// of the subject.
 pub fn to_seal(subject_domain: &Domain, body: &[u8]) -> Result<Item, Refusal> {
     let problems = Problems::default();
     let root = read_json(body, &problems)?;
@@ -163,8 +166,8 @@ pub fn to_seal(subject_domain: &Domain, body: &[u8]) -> Result<Item, Refusal> {
     Err(Refusal::new(Code::Forbidden, why))
 }
 
-/// Converts an item to an object with one field that names its kind. [`to_seal`] parses this form, and its
-/// answer has it too.
+/// Converts an item to an object with one field. The name of the field is the kind of the item. [`to_seal`]
+/// parses this form, and the answer to the request has this form.
 #[must_use]
 pub fn item_to_json(item: &Item) -> Value {
     match item {
@@ -179,7 +182,7 @@ pub fn item_to_json(item: &Item) -> Value {
 /// Parses the output of [`item_to_json`].
 ///
 /// # Errors
-/// `InvalidRequest` with every bad field.
+/// `InvalidRequest` with every invalid field.
 pub fn item(value: Value) -> Result<Item, Refusal> {
     let problems = Problems::default();
     let read = check_document(&value, "", &problems)
@@ -212,7 +215,7 @@ fn take_item(field: Field<'_>) -> Option<Item> {
     }
 }
 
-/// Returns `true` if there are secrets, all of which are sealed.
+/// Returns `true` if there are secrets and all of them are sealed.
 ///
 /// # Errors
 /// `InvalidRequest` with every field that could not be sealed.

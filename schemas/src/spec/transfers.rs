@@ -32,7 +32,7 @@ pub(super) fn take_upload(fields: &mut Fields<'_>, source: &str) -> Option<Uploa
     Some(Upload { artifact: artifact?, from: from?, to: to?, log_source: source.to_owned(), user: user? })
 }
 
-/// Parses `cached_dependencies`, and `legacy_download_user`, the user that owns them.
+/// Parses `cached_dependencies` and `legacy_download_user` (the user that owns the dependencies).
 pub(super) fn take_dependencies(fields: &mut Fields<'_>) -> Option<Vec<Download>> {
     let user =
         fields.with_default("legacy_download_user", String::new(), |field| field.text(limits::USER_BYTES));
@@ -72,7 +72,7 @@ fn take_archive(fields: &mut Fields<'_>, source: &str) -> Option<Download> {
     })
 }
 
-/// Parses the checksum of an archive. Either both fields are set or none.
+/// Parses the checksum of an archive. The spec must set both fields or neither.
 fn take_checksum(fields: &mut Fields<'_>) -> Option<(Option<ChecksumAlgorithm>, String)> {
     let empty = |field: &Field<'_>| field.value == Value::String(String::new());
     let algorithm = fields.take("checksum_algorithm").filter(|field| !empty(field));
@@ -124,7 +124,7 @@ pub(super) fn refuse_rules(fields: &mut Fields<'_>, has_own_network: bool) {
     }
 }
 
-/// Returns the cached dependencies as JSON, and the user that owns them.
+/// Returns the cached dependencies as JSON, and their owner.
 pub(super) fn dependencies_to_json(all: &[Download]) -> (Value, Option<&str>) {
     let one = |download: &Download| {
         let Download {

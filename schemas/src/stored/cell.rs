@@ -15,7 +15,7 @@ use crate::{Timestamp, cell, domain, resources};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "CellEvent")]
 pub enum Cell {
-    /// The cell appeared, or a new incarnation of it.
+    /// The cell or a new incarnation of the cell appeared.
     #[serde(rename = "appeared.v1")]
     AppearedV1(Presence),
     /// An operator requested the evacuation of the cell.
@@ -70,7 +70,7 @@ pub struct Presence {
     pub zone: Zone,
     /// Stack that the cell offers.
     pub stack: Stack,
-    /// Placement tags of the cell. Work must request all of them to be placed on it.
+    /// Placement tags of the cell. The cell accepts only work that requests all of these tags.
     pub placement_tags: BTreeSet<PlacementTag>,
     /// Further attributes of the cell by name, as reported by its rep.
     pub attributes: Attributes,

@@ -63,7 +63,7 @@ pub enum Cluster {
     /// An operator changed the number of shards.
     #[serde(rename = "resharded.v1")]
     ReshardedV1 {
-        /// New number of shards. It determines the subjects of later entries of processes and tasks.
+        /// New number of shards. This number determines the subjects of later entries of processes and tasks.
         shards: u16,
     },
     /// An operator quarantined the entry at a position.

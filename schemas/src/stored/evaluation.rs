@@ -15,14 +15,14 @@ pub enum Evaluation {
     /// An evaluation was created.
     #[serde(rename = "created.v1")]
     CreatedV1 {
-        /// Number of the evaluation within the decision, from 0. The evaluation id is derived from it and the
-        /// decision id.
+        /// Number of the evaluation within the decision, from 0. The evaluation id is derived from this
+        /// number and the decision id.
         number: u8,
         /// Trigger of the evaluation.
         trigger: Trigger,
         /// Initial status.
         initial_status: InitialStatus,
-        /// Evaluation whose work this one continues.
+        /// Earlier evaluation whose work this evaluation continues.
         previous: Option<EvaluationId>,
     },
     /// A further trigger was merged into a pending evaluation.
@@ -57,7 +57,7 @@ pub enum Evaluation {
         /// Earliest time of the delivery.
         until: Timestamp,
     },
-    /// The remaining work of a blocked evaluation could not be placed, for another reason than before.
+    /// The remaining work of a blocked evaluation could not be placed, for a different reason than before.
     #[serde(rename = "blocked.v1")]
     BlockedV1 {
         /// Id of the evaluation.
@@ -74,7 +74,7 @@ pub enum Evaluation {
         evaluation: EvaluationId,
         /// Total number of placements.
         placed: u32,
-        /// Number of failed placements that wait for room.
+        /// Number of failed placements that wait for free resources.
         queued: u32,
         /// Number of failed placements that do not wait.
         rejected: u32,
@@ -102,7 +102,7 @@ pub enum Evaluation {
     RetriedV1 {
         /// Id of the evaluation.
         evaluation: EvaluationId,
-        /// Reason why the evaluation is blocked. `None` if it is pending again.
+        /// Reason why the evaluation is blocked. `None` if the evaluation is pending again.
         blocked: Option<String>,
     },
 }
@@ -118,14 +118,14 @@ pub enum InitialStatus {
         /// Earliest time of the scheduling.
         until: Timestamp,
     },
-    /// Waiting for room on a cell.
+    /// Waiting for free resources on a cell.
     Blocked {
         /// Placement error.
         reason: String,
         /// Classes of cells that were tried.
         eligibility: Option<Box<Eligibility>>,
     },
-    /// Complete with the decision that created it, because it needs no cell.
+    /// Complete from the start: the decision that created the evaluation needs no cell.
     Complete {
         /// Number of instances that were asked to stop.
         stopped: u32,
@@ -141,7 +141,7 @@ mirror!(enum InitialStatus = evaluation::InitialStatus {
 pub enum CancelReason {
     /// Nothing was left to place.
     NothingLeft,
-    /// Another evaluation took over its work.
+    /// Another evaluation took over the work of this evaluation.
     Superseded,
 }
 mirror!(enum CancelReason = evaluation::CancelReason { NothingLeft, Superseded });
@@ -174,7 +174,7 @@ pub enum Trigger {
     CellsChanged,
     /// A periodic task launched a task.
     Periodic,
-    /// More urgent work took the room of an instance or a task.
+    /// More urgent work took the resources of an instance or a task.
     Preemption,
     /// Some work of an evaluation could not be placed.
     Queued,

@@ -20,8 +20,8 @@ use crate::resources::CellClass;
 use crate::rules::Rules;
 use crate::{Indices, Position, Timestamp};
 
-/// Conversion between a stored type and the current type of the same meaning. The conversion is total: stored
-/// data is never rejected.
+/// Conversion between a stored type and the current type with the same meaning. The conversion always
+/// succeeds: stored data is never rejected.
 pub(super) trait Mirror<T> {
     fn mirror(self) -> T;
 }
@@ -130,8 +130,8 @@ impl<A: Mirror<B>, B> Mirror<BTreeMap<String, B>> for BTreeMap<String, A> {
 }
 
 /// Implements [`Mirror`] in both directions between two structs with the same fields, or two enums with the
-/// same variants. If a field or a variant exists on one side only, the code does not compile, and the
-/// conversions have to be written by hand.
+/// same variants. If a field or a variant exists on one side only, the code does not compile. In that case,
+/// the conversions have to be written by hand.
 macro_rules! mirror {
     (struct $stored:ident = $today:ty { $($field:ident),* $(,)? }) => {
         impl Mirror<$today> for $stored {

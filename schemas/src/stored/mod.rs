@@ -1,15 +1,16 @@
-//! Stored types: the frozen shape of every version of every event, separate from the types that the state
-//! machines use.
+//! Stored types: the frozen shape of every version of every event. The stored types are separate from the
+//! types that the state machines use.
 //!
 //! ```text
 //! bytes ── decode ──▶ stored::Entry (any version) ───── mirror ──▶ entry::Entry
 //! bytes ◀─ encode ─── stored::Entry (newest version) ◀─ mirror ─── entry::Entry
 //! ```
-//! Because the types here are frozen, the types of the state machines can change without changing the stored
-//! data. A field that exists on one side only does not compile. Total functions (`mirror::Mirror`) convert
-//! every stored version to the current event, and the current event to its newest stored version. Clients
-//! that read events (`events.read`) also receive the newest stored version. Simple values (names, ids, times,
-//! sets of indices) have one representation, which both sides share.
+//! Because the stored types are frozen, the types of the state machines can change without changing the
+//! stored data. A field that exists in only one of the two types does not compile. Total functions
+//! (`mirror::Mirror`) convert every stored version to the current event, and the current event to the newest
+//! stored version. Clients that read events (`events.read`) receive the newest stored version, too. Simple
+//! values (names, ids, times, sets of indices) have one representation, which stored types and current types
+//! share.
 //!
 //! | module | events |
 //! |---|---|
@@ -61,7 +62,7 @@ pub struct Entry {
 }
 mirror!(struct Entry = entry::Entry { id, format, decisions });
 
-/// Adds the checksum to the schema. It precedes an entry in the journal and exists nowhere else.
+/// Adds the checksum to the schema. The checksum precedes an entry in the journal and exists nowhere else.
 fn describe_checksum(schema: &mut Schema) {
     let what = "First field of an entry in the journal: CRC-32C, in hexadecimal, of all bytes after the comma that \
          follows it.";
@@ -80,7 +81,7 @@ pub struct Decision {
     pub aggregate: Aggregate,
     /// Version of the aggregate after the decision.
     pub version: u64,
-    /// Time of the decision, never earlier than the previous one of the shard.
+    /// Time of the decision. Never earlier than the time of the previous decision of the shard.
     pub at: Timestamp,
     /// Origin of the command.
     pub actor: Actor,
@@ -183,7 +184,7 @@ pub enum Actor {
     Cell(CellId),
     /// An auctioneer.
     Auctioneer(ServiceId),
-    /// A BBS, automatically: convergence, a timer, or a lost cell.
+    /// A BBS without a request: convergence, a timer, or a lost cell.
     Bbs(ServiceId),
 }
 mirror!(enum Actor = entry::Actor {
@@ -313,7 +314,7 @@ impl Event {
 }
 
 impl entry::Event {
-    /// Returns the event type, with the version in which it is written: `actual.claimed.v1`.
+    /// Returns the event type with its stored version, such as `actual.claimed.v1`.
     #[must_use]
     pub const fn type_name(&self) -> &'static str {
         match self {

@@ -23,7 +23,7 @@ pub enum Parameterised {
         /// Spec of the parameterised task.
         desired: Box<DesiredParameterised>,
     },
-    /// The spec was replaced, starting with the next dispatch.
+    /// The spec was replaced. The new spec applies from the next dispatch.
     #[serde(rename = "updated.v1")]
     UpdatedV1 {
         /// New spec.
@@ -32,11 +32,11 @@ pub enum Parameterised {
     /// A client dispatched the parameterised task. A task is launched immediately or after a wait.
     #[serde(rename = "dispatched.v1")]
     DispatchedV1 {
-        /// Number of the dispatch: the version that this decision creates.
+        /// Number of the dispatch, which is the version that this decision creates.
         number: u64,
         /// Payload, parameters and further values of the dispatch.
         dispatch: Box<Dispatch>,
-        /// Old key that is forgotten to make room for the key of this dispatch.
+        /// Old key that was dropped so that the key of this dispatch can be stored.
         evicted_key: Option<DispatchKey>,
     },
     /// A client repeated a dispatch with the same key. No task is created.
@@ -53,7 +53,7 @@ pub enum Parameterised {
         /// GUID of the task.
         task_guid: TaskGuid,
     },
-    /// Waiting dispatches were withdrawn and never become tasks.
+    /// Waiting dispatches were withdrawn. They never become tasks.
     #[serde(rename = "withdrawn.v1")]
     WithdrawnV1 {
         /// Numbers of the dispatches.
@@ -79,11 +79,11 @@ pub struct DesiredParameterised {
     pub required_parameters: BTreeSet<String>,
     /// Parameters that a dispatch may pass.
     pub optional_parameters: BTreeSet<String>,
-    /// Maximum number of its tasks that may be PENDING or RUNNING at once. `None` for no limit.
+    /// Maximum number of launched tasks that may be PENDING or RUNNING at once. `None` for no limit.
     pub concurrency: Option<u32>,
     /// Handling of a dispatch beyond `concurrency`.
     pub overflow: Overflow,
-    /// Definition of its tasks, without the dispatched values.
+    /// Definition of the launched tasks, without the dispatched values.
     pub definition: Arc<TaskDefinition>,
 }
 mirror!(struct DesiredParameterised = definition::DesiredParameterised {
@@ -121,7 +121,8 @@ mirror!(enum PayloadRule = definition::PayloadRule { Required, Optional, Forbidd
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {
-    /// The dispatch waits for its turn.
+    /// The dispatch waits until earlier dispatches have been launched and the number of tasks is below the
+    /// limit.
     Queued,
     /// The dispatch is refused.
     Refused,

@@ -1,5 +1,5 @@
-//! Types that events of several aggregates share. They are frozen: to change one, add a second type beside
-//! it, and a second version of each event that contains it.
+//! Types that events of several aggregates share. These types are frozen. To change one, add a second type
+//! beside it, and a second version of each event that contains the type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,13 +65,13 @@ mirror!(struct Explanation = placement::Explanation { cells, rejected, best, eli
 pub struct Eligibility {
     /// Journal position up to which the auctioneer had read.
     pub observed_position: Position,
-    /// Classes whose cells may run the work once they have room.
+    /// Classes whose cells may run the work once they have enough free resources.
     pub eligible: Vec<CellClass>,
     /// Classes whose cells can never run the work.
     pub ineligible: Vec<CellClass>,
     /// Number of classes beyond those listed.
     pub unlisted: u32,
-    /// Constraints that cells of one class may meet differently.
+    /// Constraints that the cells of one class may meet differently.
     pub escaped: Vec<String>,
 }
 mirror!(struct Eligibility = placement::Eligibility { observed_position, eligible, ineligible, unlisted, escaped });
@@ -83,8 +83,9 @@ pub struct Candidate {
     pub cell_id: CellId,
     /// Zone of the cell.
     pub zone: Zone,
-    /// Spread score if the work is spread over attributes, otherwise 0. It is the number of instances that
-    /// the process would have if the share of every attribute value were as full as this cell's would be.
+    /// Spread score if the work is spread over attributes, otherwise 0. The score is the number of instances
+    /// that the process would have if the share of every attribute value were as full as the share of this
+    /// cell would be.
     pub spread: u32,
     /// Sum of the weights of the affinities that the cell matches.
     pub affinity: i32,
@@ -193,7 +194,7 @@ impl Mirror<action::Secret> for Secret {
     }
 }
 
-/// Key id that replaces a secret which was not sealed before it was stored. Its value is dropped and never
+/// Key id of a secret that was not sealed before it was stored. The value of the secret is dropped and never
 /// stored.
 const NO_KEY: &str = "none";
 
@@ -263,7 +264,7 @@ pub struct Run {
     /// User that runs the program. Empty for the default user.
     #[serde(default)]
     pub user: String,
-    /// Source name of its log lines. Empty for the one of the definition.
+    /// Source name of the program's log lines. Empty for the source name of the definition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
     /// Resource limits of the program.
@@ -299,7 +300,7 @@ pub struct Download {
     pub to: String,
     /// Key under which the cell caches the archive. Empty if it is not cached.
     pub cache_key: String,
-    /// Source name of its log lines. Empty for the one of the definition.
+    /// Source name of the log lines. Empty for the source name of the definition.
     pub log_source: String,
     /// Owner of the unpacked files. Empty for the default user.
     pub user: String,
@@ -334,7 +335,7 @@ pub struct Upload {
     pub from: String,
     /// URL that the file is posted to.
     pub to: Secret,
-    /// Source name of its log lines. Empty for the one of the definition.
+    /// Source name of the log lines. Empty for the source name of the definition.
     pub log_source: String,
     /// User that reads the file. Empty for the default user.
     pub user: String,
@@ -378,7 +379,7 @@ pub struct EmitProgress {
     pub success_message: String,
     /// Text written before the reason of a failure. Empty for none.
     pub failure_message_prefix: String,
-    /// Source name of these lines. Empty for the one of the definition.
+    /// Source name of these lines. Empty for the source name of the definition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
 }

@@ -31,7 +31,7 @@ pub enum Periodic {
         /// Time when it is next due.
         next: Option<Timestamp>,
     },
-    /// A task was launched. The same entry contains the event that desires the task.
+    /// A task was launched. The same entry contains the event that creates the task.
     #[serde(rename = "launched.v1")]
     LaunchedV1 {
         /// Time when the launch was due.
@@ -50,14 +50,15 @@ pub enum Periodic {
         from: Timestamp,
         /// Due time of the last skipped launch.
         until: Timestamp,
-        /// Number of skipped launches, at most 1,000. At 1,000 there may have been more.
+        /// Number of skipped launches, at most 1,000. If the number is 1,000, more launches may have been
+        /// skipped.
         count: u32,
         /// Reason for the skip.
         reason: SkipReason,
         /// Time when it is next due.
         next: Option<Timestamp>,
     },
-    /// A launch waits until none of its tasks runs.
+    /// A launch waits until no task of the periodic task runs.
     #[serde(rename = "queued.v1")]
     QueuedV1 {
         /// Time when the launch was due.
@@ -86,8 +87,8 @@ pub struct DesiredPeriodic {
     pub periodic_guid: PeriodicGuid,
     /// Domain of the periodic task.
     pub domain: Domain,
-    /// Schedule as a cron expression: minute, hour, day of the month, month, day of the week. Or a word such
-    /// as `@daily`.
+    /// Schedule: a cron expression (minute, hour, day of the month, month, day of the week) or a word such as
+    /// `@daily`.
     pub cron: String,
     /// Time zone of the schedule, from the IANA database.
     pub time_zone: String,
@@ -128,11 +129,11 @@ impl Mirror<DesiredPeriodic> for definition::DesiredPeriodic {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// The task is launched beside the earlier one.
+    /// The task is launched concurrently with the earlier task.
     Allowed,
     /// The launch is skipped.
     Skipped,
-    /// The launch waits until none of its tasks runs.
+    /// The launch waits until no task of the periodic task runs.
     Queued,
 }
 mirror!(enum Overlap = definition::Overlap { Allowed, Skipped, Queued });
@@ -162,7 +163,7 @@ pub enum SkipReason {
     StillRunning,
     /// Another launch was already waiting.
     AlreadyQueued,
-    /// The launch was waiting and was given up.
+    /// The launch was waiting and was abandoned.
     Abandoned,
 }
 mirror!(enum SkipReason = periodic::SkipReason { Missed, StillRunning, AlreadyQueued, Abandoned });

@@ -1,8 +1,8 @@
 //! Stored events of processes: the desired state, instances, and evacuating instances, in every version.
 //!
-//! A new version of an event is a variant of its own (`CrashedV2`, `crashed.v2`) beside the old one. The
+//! A new version of an event is a separate variant (`CrashedV2`, `crashed.v2`) beside the old variant. The
 //! `Mirror` into the current event then has an arm that upcasts the old version. The `Mirror` out of the
-//! current event writes the new one.
+//! current event writes the new version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,13 +38,13 @@ pub enum Desired {
         /// Content of the definition.
         definition: Arc<Definition>,
     },
-    /// A definition became active: every instance is to run it.
+    /// A definition became active: every instance must run this definition.
     #[serde(rename = "activated.v1")]
     ActivatedV1 {
         /// Id of the definition.
         definition_id: DefinitionId,
     },
-    /// A definition is known to work, and instances restart with it.
+    /// A definition is known to work, and crashed instances restart with this definition.
     #[serde(rename = "healthy_changed.v1")]
     HealthyChangedV1 {
         /// Id of the definition.
@@ -114,7 +114,7 @@ pub struct DesiredLrp {
     pub domain: Domain,
     /// Placement mode.
     pub mode: Mode,
-    /// Number of instances. 0 for a global process, whose cells determine the number.
+    /// Number of instances. 0 for a global process, which has one instance on each suitable cell.
     pub instances: u32,
     /// Priority, 1 to 100. Higher priorities are placed first.
     pub priority: Priority,
@@ -136,7 +136,7 @@ mirror!(struct DesiredLrp = definition::DesiredLrp {
 /// The content and the requirements of an instance of a process.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Definition {
-    /// Constraint on the cells that may run it.
+    /// Constraint on the cells that may run an instance.
     pub constraint: Arc<Constraint>,
     /// Environment of every program in the container.
     pub environment_variables: Vec<Variable>,
@@ -154,7 +154,7 @@ pub struct Definition {
     pub disk_mb: u64,
     /// Share of the processor relative to other containers, 1 to 1024. 0 for the default of the cell.
     pub cpu_weight: u32,
-    /// Container ports of the instance. Each is mapped to a host port.
+    /// Container ports of the instance. Each port is mapped to a host port.
     pub ports: Ports,
     /// Time between TERM and KILL when the instance is stopped, in milliseconds.
     pub grace_period_ms: u64,
@@ -229,7 +229,7 @@ pub enum Actual {
     CreatedV1 {
         /// Indices of the records.
         indices: Indices,
-        /// Definition that the instances are to run.
+        /// Definition that the instances must run.
         definition_id: DefinitionId,
     },
     /// A cell claimed an instance.
@@ -259,7 +259,8 @@ pub enum Actual {
         #[serde(default)]
         isolation: Isolation,
     },
-    /// An instance crashed, in an invented old version. Tests use it to prove that old versions can be read.
+    /// An instance crashed, in an invented old version. A test uses the variant to prove that old versions
+    /// can be read.
     #[cfg(test)]
     #[serde(rename = "crashed.v0")]
     CrashedV0 {
@@ -267,7 +268,7 @@ pub enum Actual {
         index: u32,
         /// GUID of the container, without its cell.
         instance_guid: crate::names::InstanceGuid,
-        /// Cell of the container, in a field of its own.
+        /// Cell of the container, in a separate field.
         cell_id: crate::names::CellId,
         /// Exit status, in place of today's reason.
         status: u32,
@@ -291,9 +292,9 @@ pub enum Actual {
         exit_status: Option<i32>,
         /// Number of counted crashes, including this one.
         crash_count: u32,
-        /// Time of the restart, if there is one.
+        /// Time of the restart, or the reason why there is no restart.
         restart: Restart,
-        /// Restarts that the policy allows and counts. `None` if the number is not limited.
+        /// Restarts that the policy counts and allows. `None` if the policy sets no limit.
         attempts: Option<Attempts>,
     },
     /// An auction could not place instances.
@@ -356,9 +357,9 @@ pub enum Actual {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Restart {
-    /// A restart in the same decision.
+    /// A restart in the decision that records the crash.
     Immediate,
-    /// A restart at this time.
+    /// A restart at the given time.
     At(Timestamp),
     /// No automatic restart.
     Never(NoRestartReason),
@@ -383,7 +384,7 @@ mirror!(enum NoRestartReason = crash::NoRestartReason { Succeeded, RestartDisabl
 /// The number of restarts that a policy counts and allows.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
-    /// Number of counted restarts, including the one that follows from the crash, if any.
+    /// Number of counted restarts. A restart after this crash is included.
     pub counted: u32,
     /// Maximum number of restarts.
     pub allowed: u32,
@@ -396,7 +397,7 @@ mirror!(struct Attempts = crash::Attempts { counted, allowed });
 pub enum UnclaimReason {
     /// The instance crashed and restarts immediately.
     Crash,
-    /// The restart delay after a crash ended.
+    /// The delay before a restart is over.
     Restart,
     /// The cell disappeared.
     CellLost,
@@ -425,17 +426,18 @@ pub enum EndReason {
     Stopped,
     /// The instance crashed while it was being stopped.
     Crashed,
-    /// The cell disappeared while the instance was being stopped, was not desired, or was being replaced by
+    /// The cell disappeared while the instance was not desired, was being stopped, or was being replaced by
     /// another definition.
     CellLost,
-    /// The cell evacuated the instance while it was being stopped or replaced by another definition.
+    /// The cell evacuated the instance while the instance was being stopped or replaced by another
+    /// definition.
     Evacuated,
     /// Another definition replaces the instance.
     Replaced,
-    /// The rollout gave up the instance: it failed or was too late, or the rollout goes back because others
-    /// failed.
+    /// The rollout gave up the instance. The instance failed or was too late, or the rollout goes back
+    /// because other instances failed.
     RolloutFailed,
-    /// More urgent work takes the room of the instance.
+    /// More urgent work needs the resources of the instance.
     Preempted,
 }
 mirror!(enum EndReason = actual::StopReason {
@@ -568,7 +570,7 @@ impl Mirror<Actual> for actual::Event {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "EvacuatingEvent")]
 pub enum Evacuating {
-    /// An evacuating record was created or taken over.
+    /// An evacuating record was created, or a container took over the record.
     #[serde(rename = "set.v1")]
     SetV1 {
         /// Index of the instance.
@@ -600,7 +602,7 @@ pub enum Evacuating {
 pub enum RemovalReason {
     /// A replacement is running.
     Replaced,
-    /// The rep removed it.
+    /// The rep removed the evacuating instance.
     Removed,
     /// The record expired.
     Expired,

@@ -27,7 +27,7 @@ mirror!(struct Policies = policy::Policies { update, rollback, min_running, hist
 /// The policy for restarts of crashed instances.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RestartPolicy {
-    /// Crashes that are followed by a restart.
+    /// Crashes that cause a restart.
     pub condition: RestartCondition,
     /// Delay of each restart, in milliseconds. `None` for the delays of the crash policy.
     pub delay_ms: Option<u32>,
@@ -38,7 +38,7 @@ pub struct RestartPolicy {
 }
 mirror!(struct RestartPolicy = policy::RestartPolicy { condition, delay_ms, max_attempts, window_ms });
 
-/// The crashes that are followed by a restart.
+/// The crashes that cause a restart.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartCondition {
@@ -66,7 +66,8 @@ pub struct UpdatePolicy {
     pub monitor_ms: u64,
     /// Fraction of the indices that may fail.
     pub max_failure_ratio: Ratio,
-    /// Maximum time for an index once the definition is known to work, in milliseconds. 0 for no limit.
+    /// Maximum time for the replacement of an index once the definition is known to work, in milliseconds. 0
+    /// for no limit.
     pub index_deadline_ms: u64,
     /// Number of replaced indices after which the rollout pauses.
     pub pause_after: Option<u32>,
@@ -101,7 +102,7 @@ mirror!(enum UpdateOrder = policy::UpdateOrder { StartFirst, StopFirst });
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureAction {
-    /// The index is tried again indefinitely.
+    /// The index is retried without a limit.
     Hold,
     /// The rollout pauses.
     Pause,
@@ -117,9 +118,9 @@ mirror!(enum FailureAction = policy::FailureAction { Hold, Pause, Continue, Roll
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "RolloutKind")]
 pub enum Kind {
-    /// To a requested definition.
+    /// A rollout to a requested definition.
     Update,
-    /// Back to the definition that was healthy before.
+    /// A rollout back to the definition that was healthy before.
     Rollback,
 }
 mirror!(enum Kind = rollout::Kind { Update, Rollback });
@@ -146,7 +147,7 @@ pub enum Rollout {
     StartedV1 {
         /// Direction of the rollout.
         kind: Kind,
-        /// Definition that every index is moved to.
+        /// Definition that every index must run.
         target: DefinitionId,
         /// Definition that a rollback returns to.
         rollback_to: Option<DefinitionId>,
@@ -163,13 +164,14 @@ pub enum Rollout {
         /// The indices.
         indices: Indices,
     },
-    /// The old instance of an index stops first, because there is not enough room for both.
+    /// The old instance of an index stops first, because the free resources are not sufficient for both
+    /// instances.
     #[serde(rename = "fell_back.v1")]
     FellBackV1 {
         /// The index.
         index: u32,
     },
-    /// The new instance of an index runs and has survived its monitor, so the old one is to stop.
+    /// The new instance of an index was RUNNING for `monitor_ms`, so the old instance must stop.
     #[serde(rename = "took_over.v1")]
     TookOverV1 {
         /// The index.
@@ -183,7 +185,7 @@ pub enum Rollout {
         /// End of the delay before the next index may start.
         delay_until: Timestamp,
     },
-    /// The new instance of an index failed. Recorded at most once for each index.
+    /// The new instance of an index failed. The event is recorded at most once for each index.
     #[serde(rename = "failed.v1")]
     FailedV1 {
         /// The index.
@@ -191,7 +193,7 @@ pub enum Rollout {
         /// Reason for the failure.
         reason: String,
     },
-    /// An index is given up for now.
+    /// The rollout gave up an index until `retry_at`.
     #[serde(rename = "stalled.v1")]
     StalledV1 {
         /// The index.

@@ -30,7 +30,7 @@ pub enum Task {
         #[serde(default)]
         isolation: Isolation,
     },
-    /// The task could not be placed and waits for room.
+    /// The task could not be placed and waits for free resources.
     #[serde(rename = "placement_failed.v1")]
     PlacementFailedV1 {
         /// Placement error, as shown to users.
@@ -41,7 +41,7 @@ pub enum Task {
     /// The task ended.
     #[serde(rename = "completed.v1")]
     CompletedV1 {
-        /// Container that ran the task. `None` if it never ran.
+        /// Container that ran the task. `None` if the task never ran.
         by: Option<Instance>,
         /// Outcome of the task.
         outcome: Outcome,
@@ -82,7 +82,7 @@ mirror!(struct DesiredTask = definition::DesiredTask { task_guid, domain, defini
 /// The content and the requirements of a task.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDefinition {
-    /// Constraint on the cells that may run it.
+    /// Constraint on the cells that may run the task.
     pub constraint: Constraint,
     /// Environment of every program in the container.
     pub environment_variables: Vec<Variable>,
@@ -121,7 +121,7 @@ mirror!(struct TaskDefinition = definition::TaskDefinition {
 pub enum Placement {
     /// The task fails immediately with the reason.
     Fail,
-    /// The task waits for room until a deadline, and then fails.
+    /// The task waits for free resources until a deadline, and fails at the deadline.
     Queue {
         /// Time from the creation of the task to the deadline, in milliseconds.
         deadline_ms: u64,

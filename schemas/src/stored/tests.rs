@@ -1,5 +1,5 @@
-//! Tests that old event versions can be read. They use `crashed.v0`, an invented version that exists only in
-//! tests.
+//! Tests that old event versions can be read. The tests use `crashed.v0`, an invented version that exists
+//! only in tests.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{actual, names};
 
 const CRASHED_ENTRY: &str = include_str!("../../golden/actual.crashed.v1.json");
 
-/// Returns a golden entry whose event is replaced by another one.
+/// Returns a golden entry with `event` instead of its own event.
 fn entry_with(event: &Value) -> Vec<u8> {
     let mut entry: Value = serde_json::from_str(CRASHED_ENTRY).unwrap();
     entry["decisions"][0]["events"] = json!([event]);
@@ -39,7 +39,7 @@ fn old_event_version_is_upcast_and_written_as_newest() {
     assert_eq!(Entry::decode(written.as_bytes()).unwrap(), read, "the written entry decodes equal");
 }
 
-/// Proves that replacing the event of the golden entry does not change how the rest of the entry is read.
+/// Proves that replacing the event of the golden entry does not affect the remaining fields of the entry.
 #[test]
 fn golden_entry_with_same_event_decodes_equal() {
     let golden: Value = serde_json::from_str(CRASHED_ENTRY).unwrap();

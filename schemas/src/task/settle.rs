@@ -1,11 +1,11 @@
-//! Effects that a decision about a task has on the evaluations of the task. For evaluations, a task is one
-//! piece of work.
+//! Effects of a decision about a task on the evaluations of the task. In an evaluation, a task is one piece
+//! of work.
 
 use super::{CANCELLED, Command, Event, Outcome, State, Task};
 use crate::definition::Placement;
 use crate::evaluation::{self, Trigger, WaitingWork, WorkEffects};
 
-/// Returns the work that still waits for a task: none, or one placement.
+/// Returns the waiting work of a task: no work, or one placement.
 pub(super) fn left(task: Option<&Task>) -> WaitingWork {
     match task.and_then(|task| task.state.as_ref()) {
         Some(State::Pending { placement_error: None }) => {
@@ -20,7 +20,7 @@ pub(super) fn left(task: Option<&Task>) -> WaitingWork {
     }
 }
 
-/// Returns the events of evaluations that follow from the events of a decision.
+/// Returns the evaluation events that follow from the events of a decision.
 pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -> Vec<evaluation::Event> {
     let before = left(task);
     let (mut after, mut did) = (before, WorkEffects::default());
@@ -80,8 +80,8 @@ fn stop_trigger(command: &Command, outcome: &Outcome) -> Option<Trigger> {
     }
 }
 
-/// Records that a task ended without having run: its placement failed and it may not wait for room, its time
-/// limit was exceeded, or a client cancelled it.
+/// Records that a task ended without having run. Its placement failed and it may not wait for free resources,
+/// its time limit was exceeded, or a client cancelled it.
 fn record_unstarted_end(task: Option<&Task>, command: &Command, outcome: &Outcome, did: &mut WorkEffects) {
     let Outcome::Failed { reason } = outcome else { return };
     let waits = task.is_some_and(|task| task.definition.placement != Placement::Fail);
@@ -122,7 +122,7 @@ const fn exhausts_attempts(command: &Command) -> bool {
     }
 }
 
-/// Returns the trigger of the work that a new task makes.
+/// Returns the trigger of the work that a new task creates.
 const fn work_trigger(command: &Command) -> Trigger {
     match command {
         Command::Launch(_) => Trigger::Periodic,

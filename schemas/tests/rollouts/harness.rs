@@ -1,5 +1,5 @@
-//! A simulated process whose definitions work, fail, are flaky or never start, with its cells, rep and
-//! auctioneer. After each decision the invariants of a rollout are checked.
+//! A simulated process with its cells, rep and auctioneer. Its definitions work, fail, are flaky or never
+//! start. After each decision the invariants of a rollout are checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(super) struct Harness {
     pub(super) absent: BTreeSet<CellId>,
     pub(super) next_number: u128,
     pub(super) event_log: Vec<String>,
-    /// Instances that were asked to stop or removed, with the reason.
+    /// Instances that were removed or asked to stop, with the reason.
     pub(super) ended: Vec<(Place, StopReason)>,
 }
 
@@ -154,7 +154,7 @@ impl Harness {
     }
 
     /// Performs the next action of the rep or the auctioneer for one instance. Returns `true` if there was
-    /// one.
+    /// such an action.
     pub(super) fn perform_next(&mut self, place: &Place) -> bool {
         let Some(lrp) = self.process().actual(place).cloned() else { return false };
         let behaves = *self.behaviours.get(&place.definition_id).unwrap_or(&Behaviour::Works);

@@ -1,17 +1,17 @@
 //! Measures the 96 shapes of Nomad's own scheduler benchmark: {1,000, 5,000, 10,000} cells in {10, 25, 50,
-//! 75} racks, and {300, 600, 900, 1,200} instances of one process, which are spread over racks or not. For
-//! each shape it prints the placements per second of one core and the duration of the auction of the whole
-//! process. This duration corresponds to one evaluation in Nomad.
+//! 75} racks, and {300, 600, 900, 1,200} instances of one process. The instances are either spread over racks
+//! or not. For each shape, the program prints the placements per second of one core, and the duration of the
+//! auction of the whole process. This duration corresponds to one evaluation in Nomad.
 //!
 //! A cell has 32,000 MB of memory and 100 GiB of disk. The two zones stand for Nomad's two data centers. An
-//! instance needs 6,000 MB of memory. In Nomad's benchmark an instance also needs 6,000 of a node's 14,000
-//! MHz, so a node has room for at most two instances. Muster does not place by CPU, so a cell has a capacity
-//! of two containers instead.
+//! instance needs 6,000 MB of memory. In Nomad's benchmark, an instance also needs 6,000 of a node's 14,000
+//! MHz, so a node can run at most two instances. Muster does not place by CPU. In its place, a cell has a
+//! capacity of two containers.
 //!
-//! Each auction places a process that is new to the board. The measured time therefore includes building the
-//! view of its constraint and grouping the cells by rack. The time for creating the board is not included and
-//! is printed separately, because an auctioneer creates the board only when its cells change, not for each
-//! process.
+//! Each auction places a process that is new to the board (the auctioneer's copy of the cells). The measured
+//! time therefore includes the construction of the view of its constraint, and the grouping of the cells by
+//! rack. The time for creating the board is printed separately. An auctioneer creates the board only when its
+//! cells change, and not for each process.
 
 #![expect(
     clippy::print_stdout,
@@ -38,7 +38,7 @@ use schemas::{ActualLrpKey, Place, Timestamp};
 /// Number of measurements per shape.
 const ROUNDS: usize = 25;
 /// Placements per second that Nomad published for 1,000 nodes, and the factor that Muster must reach. The
-/// first entry is with spread, the second without.
+/// first entry is with spread, and the second is without spread.
 const NOMAD_BASELINES: [(bool, f64, f64); 2] = [(true, 1_590.0, 50.0), (false, 3_250.0, 20.0)];
 
 fn main() {
@@ -74,7 +74,7 @@ fn main() {
     }
 }
 
-/// Measures and prints one shape. Returns its placements per second.
+/// Measures and prints one shape. Returns the placements per second.
 fn measure(board: &Board, set_up: Duration, (cells, racks, instances): (u32, u32, u32), spread: bool) -> f64 {
     let batch = batch(instances, spread);
     let mut times: Vec<Duration> = (0..ROUNDS)
@@ -99,7 +99,8 @@ fn measure(board: &Board, set_up: Duration, (cells, racks, instances): (u32, u32
     rate
 }
 
-/// Asserts that the whole batch is placed, and that it is placed evenly if it is spread.
+/// Asserts that the whole batch is placed. If the batch is spread, also asserts that the racks have equal
+/// numbers of instances.
 fn check(board: &Board, verdicts: &[auctioneer::auction::Verdict], racks: u32, spread: bool) {
     let mut in_rack: BTreeMap<String, u32> = BTreeMap::new();
     for verdict in verdicts {

@@ -45,8 +45,8 @@ fn main() {
     }
 }
 
-/// Feeds a leading auctioneer with processes, up to 20 per log entry, and counts the work that it sends to
-/// cells.
+/// Sends processes to a leading auctioneer, up to 20 per log entry. Counts the work that the auctioneer sends
+/// to cells.
 fn machine(cells: u32, instances: u32) {
     let mut auctioneer = Auctioneer::new(ServiceId::new("a").unwrap(), Settings::default());
     let mut log = Log { ids: IdGenerator::new(1), position: 0, now: Timestamp::from_millis(1) };
@@ -166,7 +166,7 @@ impl Log {
     }
 }
 
-/// Places `WORK` in batches on cells whose total capacity is `room`.
+/// Places `WORK` items in batches. The cells have a total capacity of `room`.
 fn row(cells: u32, what: &str, room: u32, make: impl Fn(u32) -> Item) {
     let mut board = Board::new((0..cells).map(|number| cell(number, room / cells)));
     let batches: Vec<Vec<Item>> =

@@ -26,12 +26,14 @@ use crate::tally::{Allocation, Tally};
 /// Unit of work to place: an instance or a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Rank of the item, which determines its position in the batch. The key of the rank identifies the work.
+    /// Rank of the item, which determines the item's position in the batch. The key of the rank identifies
+    /// the work.
     pub rank: Rank,
     pub order: WorkDefinition,
-    /// Cells that refused the work. Any other cell that fits is preferred.
+    /// Cells that refused the work. Every other suitable cell is preferred.
     pub refused_by: BTreeSet<CellId>,
-    /// The only cell that may run the work. The work waits for room there. `None` allows every cell.
+    /// The only cell that may run the work. The work waits until this cell has enough free resources. `None`
+    /// allows every cell.
     pub only: Option<CellId>,
 }
 
@@ -44,7 +46,8 @@ pub struct Verdict {
     pub explanation: Explanation,
 }
 
-/// Room freed for waiting work. Items that rank after the waiting work cannot use this room.
+/// Free resources that are reserved for waiting work. Items that rank after the waiting work cannot use these
+/// resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// Rank of the waiting work.
@@ -75,8 +78,8 @@ impl Item {
         }
     }
 
-    /// Returns the item for the instance at this place. `None` if the instance does not wait for a cell, or
-    /// if the process or this definition is not desired.
+    /// Returns the item for the instance at this slot (one index of a process). `None` if the instance does
+    /// not wait for a cell, or if the process or this definition is not desired.
     #[must_use]
     pub fn of_place(process: &Process, place: &Place) -> Option<Self> {
         let rank = Rank::for_instance(process, place)?;
@@ -102,16 +105,15 @@ impl Item {
     }
 }
 
-/// Runs one auction and subtracts the placed work from the free resources on the board. Returns one verdict
-/// per item, in rank order. If the batch contains the same work twice, only the item that ranks first is
-/// used.
+/// Runs one auction. Subtracts the placed work from the free resources on the board. Returns one verdict per
+/// item, in rank order. If the batch contains the same work twice, only the item that ranks first is used.
 pub fn auction(board: &mut Board, batch: Vec<Item>, siblings: &Siblings) -> Vec<Verdict> {
     auction_with_reservations(board, batch, siblings, vec![])
 }
 
-/// Runs one auction like [`auction`], but reserves room for waiting work. Items that rank after the waiting
-/// work cannot use its room. If the batch contains the waiting work and the auction places it, the
-/// reservation for that work is dropped.
+/// Runs one auction like [`auction`], but reserves resources for waiting work. Items that rank after the
+/// waiting work cannot use the reserved resources. If the batch contains the waiting work and the auction
+/// places this work, its reservation is dropped.
 pub fn auction_with_reservations(
     board: &mut Board,
     batch: Vec<Item>,
@@ -120,7 +122,7 @@ pub fn auction_with_reservations(
 ) -> Vec<Verdict> {
     board.bound_views();
     let (batch, families) = sort(board, batch, siblings);
-    // The work that ranks first is popped first.
+    // After this sort, `pop` returns the work that ranks first.
     holds.sort_by(|a, b| b.rank.cmp(&a.rank));
     let mut round = Round { board, families, taken: vec![], tallies: BTreeMap::new(), last: None };
     let (mut verdicts, mut held) = (Vec::with_capacity(batch.len()), vec![]);
@@ -140,8 +142,8 @@ pub fn auction_with_reservations(
     verdicts
 }
 
-/// Sorts the batch by rank and removes duplicates. Pairs each item with the index of its [`Family`], the
-/// existing instances of the same process. Index 0 is an empty family for tasks.
+/// Sorts the batch by rank and removes duplicates. Pairs each item with the index of its [`Family`], which
+/// contains the existing instances of the same process. Index 0 is an empty family for tasks.
 fn sort(board: &Board, mut batch: Vec<Item>, siblings: &Siblings) -> (Vec<(Item, usize)>, Vec<Family>) {
     batch.sort_by(|a, b| (&a.rank.key, &a.rank).cmp(&(&b.rank.key, &b.rank)));
     batch.dedup_by(|later, first| later.rank.key == first.rank.key);
@@ -183,7 +185,7 @@ struct Round<'a> {
     taken: Vec<Allocation>,
     tallies: BTreeMap<(usize, Resources), Tally>,
     /// Constraint of the previous item, and the index of its view (the cells as this constraint evaluates
-    /// them). Neighbours in rank order often have the same constraint.
+    /// them). Items that are adjacent in rank order often have the same constraint.
     last: Option<(Constraint, usize)>,
 }
 
@@ -241,7 +243,8 @@ impl Round<'_> {
         *tally
     }
 
-    /// Returns the number of cells that could run the work but were not chosen because they refused it.
+    /// Returns the number of cells that could run the work, but were not chosen because they had refused the
+    /// work.
     fn count_refused(&self, wanted: Demand, kin: &Family, refused: &[u32], places: &[Score]) -> u32 {
         if places.first().is_none_or(|winner| winner.refused) {
             return 0;
@@ -255,8 +258,8 @@ impl Round<'_> {
         to_number(refused.iter().filter(able).count())
     }
 
-    /// Reserves room on a cell for the rest of the auction. Returns the cell and the reserved amount, which
-    /// is less than the requested size if the cell has less free.
+    /// Reserves resources on a cell for the rest of the auction. Returns the cell and the reserved amount. If
+    /// the cell has less than the requested size free, only the free amount is reserved.
     fn reserve(&mut self, hold: &Reservation) -> Option<(u32, Resources)> {
         let cell = self.board.number(&hold.cell)?;
         let before = self.board.free(cell);

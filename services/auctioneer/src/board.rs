@@ -23,8 +23,8 @@ use crate::view::{Cells, Column, View};
 pub const MAX_VIEWS: usize = 1_024;
 /// Maximum number of work sizes that a group stores as too large for all of its cells.
 const MAX_TOO_LARGE: usize = 16;
-/// Maximum number of attribute sets by which a board groups its cells. If a constraint names a further set,
-/// its work is placed by a scan of every cell.
+/// Maximum number of attribute sets by which a board groups its cells. Work whose constraint names a further
+/// set is placed by a scan of every cell.
 pub const MAX_PARTITIONS: usize = 32;
 
 /// Cell that the log records as present.
@@ -97,7 +97,8 @@ impl Standing {
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     cells: Vec<BoardCell>,
-    /// Free resources per cell. They are stored outside of `cells`, so that a pass over all of them is fast.
+    /// Free resources per cell. They are stored outside of `cells`, so that a pass over the resources of all
+    /// cells is fast.
     free: Vec<Resources>,
     zone_of: Vec<u32>,
     /// Groupings of the cells. The first partition groups by no attribute.
@@ -115,8 +116,8 @@ pub struct Board {
     position: Position,
 }
 
-/// Position of a cell in its group's order. It consists of the used resources of the cell, weighed by the
-/// group's scale, and the number of the cell.
+/// Position of a cell in the order of its group: the used resources of the cell, weighed by the group's
+/// scale, and the number of the cell.
 pub(crate) type Spot = (u128, u32);
 /// Lower bound of all positions in a group's order.
 pub(crate) const MIN_SPOT: Spot = (0, 0);
@@ -224,8 +225,8 @@ impl Board {
         self.cells.iter().zip(&self.zone_of).map(number).collect()
     }
 
-    /// Returns the partition for these attributes. `None` if the limit is reached or one of the attributes is
-    /// unique to each cell, which would make one group per cell.
+    /// Returns the partition for these attributes. `None` if the limit is reached, or if one of the
+    /// attributes is unique to each cell. Such an attribute would make one group per cell.
     fn partition_by(&mut self, attributes: BTreeSet<AttributeName>) -> Option<usize> {
         let known = self.partitions.iter().position(|one| one.attributes == attributes);
         let may = self.partitions.len() < MAX_PARTITIONS && !attributes.iter().any(AttributeName::is_unique);
@@ -388,7 +389,7 @@ impl Board {
         if !constraint.isolation.is_empty() {
             named.insert(AttributeName::isolation());
         }
-        // Work that only one cell may run needs no index.
+        // Work that only one cell may run needs no partition.
         let partition = if only.is_some() { None } else { self.partition_by(named) };
         let spreads = rules.map_or(&[][..], |rules| &rules.spread);
         let spreads: Vec<_> = spreads.iter().map(|spread| (spread, self.column(&spread.attribute))).collect();

@@ -1,5 +1,5 @@
-//! Cell classes that an auction evaluated for work that found no cell. Room on a cell of an eligible class,
-//! or a cell of a new class, may unblock the work.
+//! Cell classes that an auction evaluated for work without a suitable cell. Two events may unblock the work:
+//! free resources on a cell of an eligible class, and a cell of a new class.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::explain::{MAX_EXPLAINED_RULES, rule_text};
 /// Maximum number of eligible classes in a list. The limit for ineligible classes is the same.
 const MAX_CLASSES: usize = 24;
 
-/// Returns the eligible and ineligible classes of these cells. Also returns the constraints whose result
-/// differs between cells of one class.
+/// Returns the eligible and ineligible classes of these cells, and the constraints whose result differs
+/// between cells of one class.
 pub(crate) fn eligibility<'a>(
     cells: impl Iterator<Item = (&'a BoardCell, CellClass)>,
     constraint: &Constraint,

@@ -65,9 +65,10 @@ fn is_lacking(free: Resources, size: Resources, what: Shortage) -> bool {
     free.shortages(size).any(|lacked| lacked == what)
 }
 
-/// Returns the mismatches of the cells that come closest to being compatible. Cells that fail a constraint
-/// are closest, because their stack, tags and isolation match. Cells with insufficient isolation are next,
-/// because their stack and tags match. Cells with different tags are last, because only their stack matches.
+/// Returns the mismatches of the cells that come closest to being compatible. Cells that fail only a
+/// constraint are closest, because their stack, tags and isolation match. Cells with insufficient isolation
+/// are second, because their stack and tags match. Cells with different tags are last, because only their
+/// stack matches.
 fn nearest_misses(view: &View) -> Vec<Cow<'static, str>> {
     let missed: Vec<(&Rule, &Unmet)> =
         view.rules.iter().zip(&view.unmet).filter(|(_, unmet)| unmet.cells > 0).collect();
@@ -127,9 +128,10 @@ fn sentence(what: &str, why: impl IntoIterator<Item = Cow<'static, str>>) -> Str
     if why.is_empty() { what.to_owned() } else { format!("{what}: {}", why.join(", ")) }
 }
 
-/// Builds an explanation: the number of cells that were passed over for each reason, and the best candidates.
-/// For each constraint on the number of instances, `crowded` is the number of candidates that have reached
-/// its limit. `refused` is the number of cells that fit but were passed over because they refused this work.
+/// Builds an explanation: the number of rejected cells for each reason, and the best candidates. `crowded`
+/// has one count per constraint on the number of instances: the candidates that have reached the limit of the
+/// constraint. `refused` is the number of matching cells that were rejected because their rep had refused
+/// this work.
 pub(crate) fn explain(
     board: &Board,
     view: &View,
@@ -158,7 +160,7 @@ pub(crate) fn explain(
 }
 
 /// Returns the number of cells that each constraint excludes. The first [`MAX_EXPLAINED_RULES`] constraints
-/// are listed by name. The counts of the others are added up in one entry.
+/// are listed by name. The counts of the remaining constraints are added up in one entry.
 fn cells_excluded_by_rule(view: &View, crowded: &[u32]) -> Vec<(String, u32)> {
     let mut counts: Vec<u32> = view.unmet.iter().map(|unmet| unmet.cells).collect();
     for (one, cells) in view.distinct.iter().zip(crowded) {
@@ -169,7 +171,7 @@ fn cells_excluded_by_rule(view: &View, crowded: &[u32]) -> Vec<(String, u32)> {
     let others = excluding.split_off(excluding.len().min(MAX_EXPLAINED_RULES));
     let mut said: Vec<(String, u32)> = vec![];
     for (name, cells) in excluding.iter().map(|(rule, cells)| (constraint_text(rule), *cells)) {
-        // Different constraints may have the same text after their texts are cut.
+        // Different constraints may have the same text after cutting.
         match said.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known += cells,
             None => said.push((name, cells)),
@@ -241,7 +243,7 @@ mod tests {
             eligibility: None,
         };
         assert!(size(&explanation) <= limits::EXPLANATION_BYTES, "{}", size(&explanation));
-        // Work that found no cell has no candidates.
+        // Work without a suitable cell has no candidates.
         let cell = BoardCell {
             id: CellId::new("c").unwrap(),
             zone: Zone::new("z").unwrap(),

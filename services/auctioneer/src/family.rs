@@ -1,4 +1,4 @@
-//! Existing instances of one process (its family), and the cells that are best for one more instance of it.
+//! Family of a process: its existing instances, and the cells that are best for one more instance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +15,15 @@ pub(crate) struct Family {
     on_cell: Vec<(u32, u32)>,
     /// Number of instances by zone number.
     in_zone: Vec<(u32, u32)>,
-    /// Additions in order. Each one consists of the cell, its number of instances before, and the number of
-    /// instances added.
+    /// Additions in order. Each addition consists of the cell, the previous number of instances on the cell,
+    /// and the number of added instances.
     added: Vec<(u32, u32, u32)>,
-    /// One index for each combination of view and size with which the auction places this process. A view
-    /// lists the cells as one constraint evaluates them. Usually there is one combination.
+    /// One index for each combination of view and size with which the auction places this process. A view is
+    /// the list of cells as one constraint evaluates them. Usually there is one combination.
     indexes: Vec<SiblingIndex>,
 }
 
-/// Cells that already have instances, in the order of preference for one more.
+/// Cells that already have instances, in order of preference for one more instance.
 #[derive(Debug, Default)]
 pub(crate) struct SiblingIndex {
     view: usize,
@@ -33,12 +33,13 @@ pub(crate) struct SiblingIndex {
     /// Instances of the process, counted for the view's constraints and spreads.
     counts: Counts,
     /// Cells with instances, grouped by bucket of the view. Each entry consists of the number of instances,
-    /// the load with one more instance, and the cell number. An entry may be out of date. Both figures only
-    /// grow within an auction, so an outdated entry is never too large. The first entry that is up to date is
-    /// therefore the best.
+    /// the load with one more instance, and the cell number. An entry may be out of date. The number and the
+    /// load only grow within an auction, so an outdated entry is never too large. The first entry that is up
+    /// to date is therefore the best entry.
     occupied: BTreeMap<usize, BTreeSet<(u32, Load, u32)>>,
-    /// For each group of cells, the first cell that has room and no instance. No cell before it has both, and
-    /// none will within this auction: loads only grow, so cells only move towards the end of the order.
+    /// For each group of cells, the first cell that has enough free resources and no instance. The cells
+    /// before this cell cannot become such a cell within this auction: loads only grow, so cells only move
+    /// towards the end of the order.
     frontiers: Vec<Frontier>,
 }
 
@@ -46,17 +47,17 @@ pub(crate) struct SiblingIndex {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frontier {
     pub(crate) spot: Spot,
-    /// Load of this cell with the work on it.
+    /// Load of this cell with the new work.
     pub(crate) load: Load,
-    /// Load of a cell that is minimally fuller than this one. All later cells have at least this load.
-    /// Because loads are rounded, some of them may have exactly this load.
+    /// Load of a cell that is minimally fuller than this cell. All later cells have at least this load.
+    /// Because loads are rounded, some later cells may have exactly this load.
     pub(crate) fuller: Load,
 }
 
 impl Frontier {
     /// The group has not been searched.
     pub(crate) const UNKNOWN: Self = Self { spot: MIN_SPOT, load: Load::MIN, fuller: Load::MIN };
-    /// The group has no cell with room and without an instance.
+    /// No cell of the group has both enough free resources and no instance.
     pub(crate) const NONE: Self = Self { spot: MAX_SPOT, load: Load::MAX, fuller: Load::MAX };
 }
 
@@ -84,8 +85,8 @@ impl Family {
         add(&mut self.in_zone, zone, more);
     }
 
-    /// Returns the number of the [`SiblingIndex`] for work of this view and size. The index is created or
-    /// updated first, so that it includes all cells that have instances.
+    /// Returns the number of the [`SiblingIndex`] for work of this view and size. Before that, the function
+    /// creates or updates the index, so that the index includes all cells with instances.
     pub(crate) fn index_for(&mut self, board: &Board, view: usize, size: Resources) -> usize {
         let known = self.indexes.iter().position(|lane| lane.view == view && lane.size == size);
         let seen = board.view(view);
@@ -110,8 +111,8 @@ impl Family {
         place
     }
 
-    /// Returns `true` if the constraints allow one more instance on a candidate, whether or not it has room.
-    /// `lane` is the number of the [`SiblingIndex`] that provides the counts.
+    /// Returns `true` if the constraints allow one more instance on a candidate. Free resources are not
+    /// checked. `lane` is the number of the [`SiblingIndex`] that provides the counts.
     pub(crate) fn may_have_more(&self, view: &View, lane: Option<usize>, cell: u32) -> bool {
         let Some(lane) = lane.filter(|_| !view.distinct.is_empty()) else { return true };
         let bucket = &view.buckets[view.bucket_of(cell)];
@@ -126,7 +127,8 @@ impl Family {
         &mut self.indexes[lane]
     }
 
-    /// Visits the cells of a bucket that have instances, the best first, until `wanted` returns `false`.
+    /// Visits the cells of a bucket that have instances, the best cell first. Stops when `wanted` returns
+    /// `false`.
     pub(crate) fn visit_occupied(
         &mut self,
         board: &Board,
@@ -177,7 +179,7 @@ impl SiblingIndex {
     }
 }
 
-/// Returns the load of an open cell with this work on it.
+/// Returns the load of an open cell after adding this work.
 pub(crate) fn load_with(board: &Board, cell: u32, size: Resources) -> Load {
     let weight = board.weight(cell);
     board.scale(cell).map_or(Load::default(), |scale| scale.load(weight + scale.weigh(size)))

@@ -3,9 +3,10 @@
 //!
 //! Nothing is written to the log. In the copy, placed work runs immediately and stopped work ends
 //! immediately. If nothing else remains to be done, the simulated time advances to the next deadline. A
-//! deadline is the end of a monitoring period or of a delay. It is also the time at which an index that has
-//! no room for two instances at once stops its old instance first. Waiting work of other processes takes part
-//! in every auction. Future requests of other clients are unknown, so a plan assumes that there are none.
+//! deadline is the end of a monitoring period or of a delay. Another kind of deadline belongs to an index
+//! that has no room for two instances at once: at this time the index stops its old instance first. Waiting
+//! work of other processes takes part in every auction. Future requests of other clients are unknown, so a
+//! plan assumes that there are none.
 
 mod from_rows;
 pub(crate) mod obstacles;
@@ -45,7 +46,7 @@ pub use preempted::{Victim, running_instance, running_task};
 pub use tasks::TaskOutcome;
 
 /// Maximum number of time advances without a placement or stop, in addition to one advance per instance.
-/// After that, the plan treats the remaining work as impossible.
+/// After this number of advances, the plan treats the remaining work as impossible.
 const MAX_IDLE_ADVANCES: usize = 100;
 
 /// Base of the ids that are generated in a copy. Generated ids are greater than any random or counted id of a
@@ -73,7 +74,8 @@ pub struct ClusterCopy {
     /// Last id that was generated for a container or decision.
     last_id: u128,
     turn: u32,
-    /// Number of recorded steps when the current turn started.
+    /// Number of recorded steps at the start of the current turn (the simultaneous replacement of some
+    /// indices).
     turn_at: usize,
     steps: Vec<Step>,
     /// Reason for each instance that could not be placed, from its last attempt.
@@ -85,7 +87,7 @@ pub struct ClusterCopy {
 /// Step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// Number of replacement turns that had started before this step. 0 if there was none.
+    /// Number of replacement turns that had started before this step. 0 before the first turn.
     pub turn: u32,
     pub process_guid: ProcessGuid,
     pub action: StepAction,
@@ -194,8 +196,8 @@ impl ClusterCopy {
         self
     }
 
-    /// Returns the amount of other work that waited for room at the start, and the part of it that has been
-    /// placed.
+    /// Returns two numbers of work items of other processes. The first counts the items that waited for room
+    /// at the start, and the second the items among them that have been placed.
     #[must_use]
     pub fn other_work(&self) -> (usize, usize) {
         (self.others.waiting.len() + self.others.placed, self.others.placed)
@@ -295,9 +297,10 @@ impl ClusterCopy {
         on
     }
 
-    /// Applies a command to a process. Returns `true` if it changes anything.
+    /// Applies a command to a process. Returns `true` if the command changes anything.
     ///
     /// # Errors
+    ///
     /// The refusal that a client would get.
     pub fn apply(&mut self, guid: &ProcessGuid, domain: &Domain, command: &Command) -> Result<bool, Refusal> {
         self.now = self.now.next();
@@ -401,15 +404,16 @@ impl ClusterCopy {
     /// Runs the simulation until nothing more happens.
     ///
     /// # Errors
-    /// A refusal, which means that the copied state is inconsistent. A real cluster would not return it.
+    ///
+    /// Returns a refusal if the copied state is inconsistent. A real cluster would not return such a refusal.
     pub fn run(&mut self) -> Result<(), Refusal> {
         let instances = self.processes.values().filter_map(|process| process.desired.as_deref());
         let instances: u32 = instances.map(|desired| desired.instances).sum();
         let (mut idle, most) = (0, MAX_IDLE_ADVANCES + usize::try_from(instances).unwrap_or(usize::MAX));
         self.converge_all()?;
         loop {
-            // Convergence inspects every instance. It only finds work that reports do not trigger, so it runs
-            // last.
+            // Convergence inspects every instance. It runs last, because it only finds work that reports do
+            // not trigger.
             let does = self.start_claimed()? | self.remove_stopping()? | self.place()? | self.resume()?;
             if does || self.converge_all()? {
                 idle = if does { 0 } else { idle };
@@ -520,8 +524,8 @@ impl ClusterCopy {
         for (guid, place, cell_id) in placed {
             self.last_id += 1;
             let by = Instance { instance_guid: InstanceGuid(Uuid::from_u128(self.last_id)), cell_id };
-            // All instances of the auction are claimed before the first one starts: a start can end the need for
-            // another one.
+            // All instances of the auction are claimed before the first one starts, because the start of one
+            // instance can end the need for another.
             self.report(&guid, &place, &by, vec![actual::Command::Claim { placement: None }])?;
         }
         for (guid, place, error, item) in failed {
@@ -580,7 +584,8 @@ impl ClusterCopy {
         Ok(any)
     }
 
-    /// Applies a verdict on waiting work of other processes. If the work got no cell, it keeps waiting.
+    /// Applies the auction's verdict on waiting work of another process. If the work got no cell, it keeps
+    /// waiting.
     fn place_other(&mut self, verdict: Verdict) {
         let Ok(cell_id) = verdict.place else {
             self.others.waiting.push(verdict.item);

@@ -1,10 +1,10 @@
-//! Selection of the victims that stop to make room for waiting work (docs/internals/model/preemption.md,
-//! "Preemption").
+//! Selection of victims: work that stops so that waiting work has free resources
+//! (docs/internals/model/preemption.md, "Preemption").
 //!
 //! The selection is a pure function: the same cells and the same work give the same result. The selection
 //! prefers, in this order, the fewest victims, the lowest priorities, the smallest victims, the youngest
-//! victims, and the cell with the smallest id. Tasks run at most once, so a task stops only if it does not
-//! suffice to stop instances.
+//! victims, and the cell with the smallest id. Because a task runs at most once, a task is stopped only if
+//! stopping instances is not sufficient.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use schemas::preemption::is_preemptible_by;
 use schemas::rank::Priority;
 use schemas::resources::Resources;
 
-/// Maximum number of search steps for each combination of a cell and a number of victims. After that, the
-/// best result found so far is used.
+/// Maximum number of search steps for each combination of a cell and a number of victims. At this limit, the
+/// search uses the best result found so far.
 const MAX_STEPS: u32 = 20_000;
 
-/// Work that waits for room.
+/// Work that waits for free resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingWork {
     pub priority: Priority,
@@ -43,21 +43,23 @@ pub struct PreemptibleWork {
     pub since: Timestamp,
 }
 
-/// Cell that would run the work if it had room.
+/// Cell that would run the waiting work if it had enough free resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidateCell {
     pub cell: CellId,
-    /// Resources that are free or about to be freed, excluding those reserved for other waiting work.
+    /// Resources that are free or about to be freed. Resources that are reserved for other waiting work are
+    /// not included.
     pub free: Resources,
     /// Work on the cell that may be stopped.
     pub running: Arc<Vec<PreemptibleWork>>,
 }
 
-/// Chosen cell and victims.
+/// Chosen cell and victims on this cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     pub cell: CellId,
-    /// Work that must stop. Without any one of these victims, the room would not suffice.
+    /// Work that must stop. Every one of these victims is necessary: without it, the free resources would not
+    /// suffice.
     pub victims: Vec<PreemptibleWork>,
 }
 
@@ -70,7 +72,7 @@ struct Cost {
     places: Vec<usize>,
 }
 
-/// Returns `true` if running work may be stopped for the waiting work.
+/// Returns `true` if the running work may be stopped for the waiting work.
 #[must_use]
 pub fn can_be_preempted(running: &PreemptibleWork, work: &PendingWork) -> bool {
     let same = match &running.key {
@@ -80,8 +82,8 @@ pub fn can_be_preempted(running: &PreemptibleWork, work: &PendingWork) -> bool {
     !same && is_preemptible_by(running.priority, work.priority)
 }
 
-/// Chooses a cell and the victims to stop there. `None` if no set of at most [`limits::VICTIMS`] victims on
-/// one cell frees enough room.
+/// Chooses a cell and the victims on this cell. `None` if no set of at most [`limits::VICTIMS`] victims on
+/// one cell frees enough resources.
 #[must_use]
 pub fn choose(work: &PendingWork, offers: &[CandidateCell]) -> Option<Selection> {
     [false, true].into_iter().find_map(|with_tasks| {
@@ -127,13 +129,14 @@ impl<'a> Search<'a> {
         Self { size: work.size, free: offer.free, running }
     }
 
-    /// Returns `true` if enough room would be free after all of this work had stopped.
+    /// Returns `true` if stopping all work in `running` would free enough resources.
     fn may_succeed(&self) -> bool {
         let all = self.running.iter().fold(self.free, |sum, one| sum.plus(one.size));
         !self.running.is_empty() && all.fits(self.size)
     }
 
-    /// Returns the lowest cost of `count` victims. `None` if no such set frees enough room.
+    /// Returns the lowest cost of a set of `count` victims. `None` if no set of this size frees enough
+    /// resources.
     fn best_with(&self, count: usize) -> Option<Cost> {
         if count > self.running.len() {
             return None;
@@ -143,8 +146,8 @@ impl<'a> Search<'a> {
         tried.best
     }
 
-    /// Returns the victims. A search that reached its step limit may have found more victims than necessary,
-    /// so unnecessary victims are removed.
+    /// Returns the victims. A search that reached its step limit may have found more victims than necessary.
+    /// The function removes unnecessary victims.
     fn victims(&self, cost: &Cost) -> Vec<PreemptibleWork> {
         let mut victims: Vec<&PreemptibleWork> =
             cost.places.iter().map(|place| self.running[*place]).collect();
@@ -160,7 +163,7 @@ impl<'a> Search<'a> {
 }
 
 impl SearchState<'_, '_> {
-    /// Extends the set of victims in stop order. A set with `count` victims is compared with the best set so
+    /// Extends the set of victims in stop order. Each set of `count` victims is compared with the best set so
     /// far.
     fn extend(&mut self, from: usize, free: Resources) {
         let running = &self.search.running;
@@ -176,7 +179,7 @@ impl SearchState<'_, '_> {
             if self.steps > MAX_STEPS || worse.is_some_and(|worst| one.priority > *worst) {
                 return;
             }
-            // Work that equals its predecessor in priority and size cannot improve the result.
+            // Work with the same priority and size as its predecessor cannot improve the result.
             if last.is_some_and(|last| (last.priority, last.size) == (one.priority, one.size)) {
                 continue;
             }
@@ -190,8 +193,8 @@ impl SearchState<'_, '_> {
         }
     }
 
-    /// Returns `true` if the work at `from` and `left - 1` later ones could free enough room. The largest
-    /// remaining amount of each resource serves as an upper bound.
+    /// Returns `true` if the work at `from` and `left - 1` later items could free enough resources. The upper
+    /// bound for each item is the largest remaining amount of each resource.
     fn may_suffice(&self, from: usize, left: usize, free: Resources) -> bool {
         let one = self.search.running[from].size;
         let rest = &self.search.running[from + 1..];

@@ -1,4 +1,4 @@
-//! Sortable rating of a cell for one item of work.
+//! Sortable rating of a cell for one item of work: an instance or a task.
 
 use std::cmp::Reverse;
 
@@ -27,12 +27,12 @@ impl Load {
 /// Rating of a cell for one item of work. Smaller is better. The fields are in order of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score {
-    /// `true` if the cell refused this work. Any other cell that fits is better.
+    /// `true` if the cell refused this work. Every other cell that fits the work is better.
     pub refused: bool,
-    /// Weighted sum of the fill levels of the spread shares that the cell belongs to, after the instance was
-    /// added. Lower is better. 0 for work without a spread.
+    /// Weighted sum of the fill levels of the cell's spread shares, with the instance added. Lower is better.
+    /// 0 for work without a spread.
     pub spread: u64,
-    /// Sum of the weights of the affinities that hold on the cell. Higher is better.
+    /// Sum of the weights of the affinities that the cell matches. Higher is better.
     pub affinity: Reverse<i32>,
     /// Number of instances of the same process in the zone of the cell. 0 for tasks.
     pub siblings_in_zone: u32,
@@ -40,14 +40,14 @@ pub struct Score {
     pub siblings_on_cell: u32,
     /// Load of the cell with the work on it.
     pub load: Load,
-    /// Number of the cell in the order of cell ids. It decides between cells that are otherwise equal.
+    /// Number of the cell in the order of cell ids. The number decides between otherwise equal cells.
     pub cell: u32,
 }
 
-/// Weights with which the resources of a cell count in its load. They depend on the totals of the cell.
+/// Weights of the resources of a cell in its load. The weights depend on the totals of the cell.
 ///
-/// The mean of three fractions is represented by one numerator over `3 · memory · disk · containers`. Among
-/// cells with the same totals, the order by numerator is therefore the order by load, whatever work is added.
+/// The mean of three fractions is represented by one numerator over `3 · memory · disk · containers`. For any
+/// added work, cells with the same totals have the same order by numerator and by load.
 #[derive(Clone, Debug)]
 pub struct Scale {
     total: Resources,
@@ -89,7 +89,7 @@ impl Scale {
             + u128::from(used.containers) * self.containers
     }
 
-    /// Returns the load of a cell whose used resources have this weight.
+    /// Returns the load of a cell from the weight of its used resources.
     #[must_use]
     pub fn load(&self, weight: u128) -> Load {
         Load(u64::try_from((weight << 32) / self.denominator).unwrap_or(u64::MAX))

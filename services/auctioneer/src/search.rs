@@ -1,14 +1,14 @@
-//! Search for the best cells for one item of work.
+//! Search for the best cells for one item of work: an instance or a task.
 //!
 //! The preferences of an auction (Diego Dev Notes, "Distributing ActualLRPs: Auctioneer") are, in order of
 //! importance: few siblings in the zone, few siblings on the cell, and an even load. Siblings are instances
-//! of the same process. If the work has a spread or affinities, an even spread over an attribute and the
-//! affinities come before these preferences.
+//! of the same process. Two preferences come first if the work has them: an even spread over an attribute,
+//! and affinities.
 //!
-//! The search visits buckets of equivalent cells in the order of these preferences. Buckets that are equally
-//! good are visited together. Within them, the search first offers the cells without siblings, group by
-//! group, starting with the emptiest cell. Then it offers the cells with siblings. Refusals by a cell are
-//! rare, so work that was refused is placed by a scan of every cell.
+//! The search visits buckets of equivalent cells in the order of these preferences. Equally good buckets are
+//! visited together. Within these buckets, the search first offers the cells without siblings, group by
+//! group, starting with the emptiest cell. Afterwards it offers the cells with siblings. Refusals by a cell
+//! are rare, so refused work is placed by a scan of every cell.
 
 use std::cmp::Reverse;
 
@@ -29,7 +29,7 @@ impl BestScores {
         self.0.len() >= limits::EXPLAINED_CANDIDATES
     }
 
-    /// Inserts a cell, unless the list is full of better ones. Returns `true` if the cell was inserted.
+    /// Inserts a cell, unless the list is full of better cells. Returns `true` if the cell was inserted.
     fn offer(&mut self, score: Score) -> bool {
         let at = self.0.partition_point(|known| *known < score);
         if at >= limits::EXPLAINED_CANDIDATES {
@@ -40,14 +40,14 @@ impl BestScores {
         true
     }
 
-    /// Returns `true` if the list is full of cells that are better than this score, whatever the cell number
-    /// in the score is.
+    /// Returns `true` if the list is full of better cells than this score, for every possible cell number in
+    /// the score.
     fn rules_out(&self, score: Score) -> bool {
         self.is_full()
             && self.0.last().is_some_and(|worst| Score { cell: 0, ..*worst } < Score { cell: 0, ..score })
     }
 
-    /// Returns `true` if the list is full of cells that are better than this score.
+    /// Returns `true` if the list is full of better cells than this score.
     fn is_full_of_better(&self, score: Score) -> bool {
         self.is_full() && self.0.last().is_some_and(|worst| *worst < score)
     }
@@ -61,8 +61,8 @@ impl BestScores {
 /// Rating of a bucket: its spread, its affinity, and the number of siblings in its zone.
 type Tier = (u64, Reverse<i32>, u32);
 
-/// Work to place: its view, its size, and the number of the sibling index of its process. `None` if the
-/// process has no instances.
+/// Work to place: its view, its size, and the number of its process's sibling index. The number is `None` if
+/// the process has no instances.
 #[derive(Clone, Copy)]
 pub(crate) struct Demand {
     pub(crate) view: usize,
@@ -70,8 +70,8 @@ pub(crate) struct Demand {
     pub(crate) sibling_index: Option<usize>,
 }
 
-/// Finds the best cells for work of this size through the indexes. If no cell refused the work, the result
-/// equals the result of [`scan`].
+/// Finds the best cells for work of this size through the indexes. If no cell refused the work, [`scan`]
+/// returns the same result.
 pub(crate) fn search(board: &mut Board, wanted: Demand, partition: usize, family: &mut Family) -> BestScores {
     let mut best = BestScores::default();
     let mut tiers = tiers(board, wanted, family);
@@ -114,7 +114,7 @@ pub(crate) fn search(board: &mut Board, wanted: Demand, partition: usize, family
     best
 }
 
-/// Finds the best cells for work that some cells refused, by visiting every candidate.
+/// Finds the best cells for work that some cells refused. Visits every candidate.
 pub(crate) fn scan(board: &Board, wanted: Demand, family: &Family, refused: &[u32]) -> BestScores {
     let Demand { view, size, sibling_index: lane } = wanted;
     let mut best = BestScores::default();
@@ -151,7 +151,7 @@ fn tiers(board: &Board, wanted: Demand, family: &Family) -> Vec<(Tier, usize)> {
     buckets.map(tier).collect()
 }
 
-/// Offers the cells of a bucket that have no siblings.
+/// Offers the cells without siblings of a bucket.
 fn offer_free_cells(
     board: &mut Board,
     (wanted, partition): (Demand, usize),
@@ -190,16 +190,16 @@ fn offer_free_cells(
     }
 }
 
-/// Returns a position in a group's order together with its loads. Otherwise the search would compute these
-/// loads repeatedly.
+/// Returns a position in a group's order together with the loads at this position. The stored loads save
+/// repeated computation.
 fn frontier_at(board: &mut Board, (partition, group): (usize, u32), size: Resources, spot: Spot) -> Frontier {
     let (group, _) = board.group(partition, group);
     let weight = spot.0 + group.scale.weigh(size);
     Frontier { spot, load: group.scale.load(weight), fuller: group.scale.load(weight + 1) }
 }
 
-/// Offers the cells of a group that have no siblings, the emptiest first. Stops as soon as no further cell
-/// can be among the best. Returns the position of the first cell that has room and no siblings.
+/// Offers the cells without siblings of a group, the emptiest first. Stops when no further cell can be among
+/// the best. Returns the position of the first cell without siblings that has enough free resources.
 fn offer_free_cells_in_group(
     board: &mut Board,
     (partition, group, from): (usize, u32, Spot),
@@ -223,7 +223,7 @@ fn offer_free_cells_in_group(
         for &(weight, cell) in group.order.range(start..) {
             if weight != judged.0 {
                 judged = (weight, group.scale.load(weight + added));
-                // All further cells are too full, whatever their cell numbers are.
+                // All further cells are too full, for any cell number.
                 if best.rules_out(score(judged.1, 0)) {
                     return first.or(Some((weight, cell)));
                 }
@@ -237,8 +237,8 @@ fn offer_free_cells_in_group(
             }
             first = first.or(Some((weight, cell)));
             if !best.offer(score(judged.1, cell)) {
-                // The following cells with equal load have greater numbers, so they are not better. A
-                // slightly fuller cell may still round to the same load.
+                // The following cells with equal load have greater numbers, so they are not better. But a
+                // slightly fuller cell may round to the same load.
                 start = (weight + 1, 0);
                 continue 'runs;
             }

@@ -1,5 +1,5 @@
-//! Counts of the candidates that lack each resource. They are kept up to date while an auction fills the
-//! cells.
+//! Numbers of candidates (cells that may run the work) that lack each resource. The numbers are kept up to
+//! date while an auction fills the cells.
 
 use schemas::resources::{Resources, Shortage};
 
@@ -14,8 +14,8 @@ pub(crate) struct Allocation {
     pub(crate) after: Resources,
 }
 
-/// Number of candidates that have room for work of one size, and number of candidates that lack each
-/// resource. All counts refer to one view, the cells as one constraint evaluates them.
+/// Number of candidates with enough free resources for work of one size, and number of candidates that lack
+/// each resource. All counts refer to one view: the list of cells as one constraint evaluates them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) fitting: u32,
@@ -37,7 +37,8 @@ impl Tally {
         tally
     }
 
-    /// Applies the placements since the last refresh, or counts all candidates again if that is faster.
+    /// Applies the placements since the last refresh. If a new count of all candidates is faster, counts all
+    /// candidates again.
     pub(crate) fn refresh(&mut self, board: &Board, view: &View, size: Resources, taken: &[Allocation]) {
         let news = &taken[self.applied..];
         if news.len() > view.candidates.len() {

@@ -1,5 +1,6 @@
-//! The cells as the constraint of some work evaluates them. A view contains the candidates, their buckets,
-//! and how well each bucket suits the work apart from its load (docs/internals/model/auction.md, "Auction").
+//! View of the cells for the constraints of one piece of work: an instance or a task. A view contains the
+//! candidates, their buckets, and a rating of each bucket. A bucket is a group of cells that differ only in
+//! their load and their number of instances (docs/internals/model/auction.md, "Auction").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,10 +19,10 @@ pub(crate) const NONE: u32 = u32::MAX;
 const MAX_NAMED_VALUES: usize = 3;
 /// Maximum number of cells with insufficient isolation that an error names.
 const MAX_NAMED_WEAK_CELLS: usize = 3;
-/// Units per instance in [`Share::fill_level`]. They are fine enough to distinguish the shares of 10,000
+/// Units per instance in [`Share::fill_level`]. The unit is small enough to distinguish the shares of 10,000
 /// values.
 const FILL_UNIT: u64 = 1 << 16;
-/// Fill level for values that should have no instances. It is greater than the fill level of any share.
+/// Fill level for values that should have no instances. The fill level of any share is lower.
 const UNWANTED_FILL: u64 = 1 << 50;
 
 /// Values of one attribute, with the value of each cell.
@@ -29,7 +30,7 @@ const UNWANTED_FILL: u64 = 1 << 50;
 pub(crate) struct Column {
     /// Value of each cell, as an index into `values`. [`NONE`] if the cell has no value.
     pub(crate) value_of: Vec<u32>,
-    /// Distinct values.
+    /// Distinct values of the attribute.
     pub(crate) values: Vec<String>,
 }
 
@@ -47,8 +48,8 @@ impl Column {
         Self { value_of, values }
     }
 
-    /// Returns the slot in which instances on this cell are counted. Cells with the same value share a slot,
-    /// and so do cells without a value.
+    /// Returns the slot in which instances on this cell are counted. Cells with the same value share a slot.
+    /// Cells without a value share another slot.
     pub(crate) fn slot(&self, cell: u32) -> usize {
         let value = self.value_of[to_index(cell)];
         if value == NONE { self.values.len() } else { to_index(value) }
@@ -56,13 +57,13 @@ impl Column {
 }
 
 /// Fraction of the instances that should run on the cells with one attribute value: numerator and
-/// denominator. `None` if no instances should run on these cells.
+/// denominator. `None` if no instances should run on cells with this value.
 #[derive(Clone, Copy, Debug)]
 struct Share(Option<(u64, u64)>);
 
 impl Share {
-    /// Returns the fill level of the share after one more instance, in units of [`FILL_UNIT`]. This is the
-    /// number of instances that the process would have if all shares were as full as this one.
+    /// Returns the fill level of the share after one more instance, in units of [`FILL_UNIT`]. The fill level
+    /// is the number of instances that the process would have if all shares were equally full.
     fn fill_level(self, there: u32) -> u64 {
         let parts = (u64::from(there) + 1) * FILL_UNIT;
         match self.0 {
@@ -82,8 +83,8 @@ pub(crate) struct SpreadView {
 }
 
 impl SpreadView {
-    /// Computes the shares of a spread. A value with a target gets the percentage of its target. The values
-    /// of candidates without a target divide the rest equally.
+    /// Computes the shares of a spread. A value with a target gets the percentage of its target. The
+    /// remaining percentage is divided equally among the candidates' values without a target.
     fn new(spread: &Spread, column: Arc<Column>, candidates: &[u32]) -> Self {
         let named = |value: usize| column.values.get(value).and_then(|value| spread.targets.get(value));
         let there: BTreeSet<usize> = candidates.iter().map(|cell| column.slot(*cell)).collect();
@@ -94,8 +95,8 @@ impl SpreadView {
         let share = |value: usize| match named(value) {
             Some(0) => Share(None),
             Some(percent) => Share(Some((u64::from(*percent), 100))),
-            // Cells without the attribute have no share. Values without a target have no share if the targets
-            // add up to 100 %.
+            // Cells without the attribute have no share. If the targets add up to 100 %, values without a
+            // target have no share either.
             None if value == column.values.len() || rest == 0 => Share(None),
             None => Share(Some((rest, 100 * others.max(1)))),
         };
@@ -109,7 +110,7 @@ impl SpreadView {
 pub(crate) struct DistinctView {
     /// Index of this constraint among all constraints of the work.
     pub(crate) rule: usize,
-    /// The attribute. `None` if the constraint applies to cells.
+    /// Attribute of the constraint. `None` if the constraint applies to cells.
     pub(crate) column: Option<Arc<Column>>,
     pub(crate) most: u32,
     /// Number of candidates for each value, by slot of the column.
@@ -163,17 +164,17 @@ pub(crate) struct Bucket {
 pub(crate) struct Counts {
     /// Counts by slot, for each spread.
     spread: Vec<Vec<u32>>,
-    /// Counts by slot, for each constraint on the number of instances. Empty for a constraint that applies to
-    /// cells.
+    /// Counts by slot, for each constraint on the number of instances. The list is empty for a constraint
+    /// that applies to cells.
     distinct: Vec<Vec<u32>>,
-    /// For each constraint on the number of instances, the number of candidates that have reached its limit.
+    /// Number of candidates that have reached the limit, for each constraint on the number of instances.
     pub(crate) crowded: Vec<u32>,
 }
 
-/// The cells as the constraint of some work evaluates them.
+/// View of the cells from the constraints of some work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
-    /// Number of evaluated cells: all cells, or 1 if only one cell may run the work.
+    /// Number of evaluated cells: the number of all cells, or 1 if only one cell may run the work.
     pub(crate) cells: u32,
     /// Number of cells with a different stack.
     pub(crate) stack: u32,
@@ -191,7 +192,7 @@ pub(crate) struct View {
     pub(crate) cordoned: u32,
     /// Number of compatible cells whose self-test fails.
     pub(crate) unhealthy: u32,
-    /// Number of compatible cells that do not report.
+    /// Number of compatible cells without recent heartbeats.
     pub(crate) silent: u32,
     /// Numbers of the remaining cells, in ascending order.
     pub(crate) candidates: Vec<u32>,
@@ -307,8 +308,7 @@ impl View {
         to_index(self.bucket_of[to_index(cell)])
     }
 
-    /// Returns the weighted sum of the fill levels of a bucket's shares, as they would be after one more
-    /// instance.
+    /// Returns the weighted sum of the fill levels of a bucket's shares after one more instance.
     pub(crate) fn deviation(&self, bucket: &Bucket, counts: &Counts) -> u64 {
         let filled = |(at, (spread, slot)): (usize, (&SpreadView, &usize))| {
             let there = counts.spread.get(at).map_or(0, |counts| counts[*slot]);
@@ -317,15 +317,16 @@ impl View {
         self.spreads.iter().zip(&bucket.spread).enumerate().map(filled).sum()
     }
 
-    /// Converts a deviation to the number that explanations show. This is the number of instances that the
-    /// process would have if all shares were as full as this one.
+    /// Converts a deviation to the number that explanations show: the number of instances that the process
+    /// would have if all shares were equally full.
     pub(crate) fn explained_spread(&self, deviation: u64) -> u32 {
         let weights: u64 = self.spreads.iter().map(|spread| spread.weight).sum();
         let mean = deviation.checked_div(weights).unwrap_or(0);
         u32::try_from((mean + FILL_UNIT / 2) / FILL_UNIT).unwrap_or(u32::MAX)
     }
 
-    /// Returns `true` if the attribute values of a bucket rule out one more instance on any of its cells.
+    /// Returns `true` if a constraint on an attribute value allows no further instance on the cells of a
+    /// bucket.
     pub(crate) fn is_crowded(&self, bucket: &Bucket, counts: &Counts) -> bool {
         self.distinct.iter().zip(&bucket.distinct).enumerate().any(|(at, (one, slot))| {
             let there = counts.distinct.get(at).and_then(|counts| counts.get(*slot));

@@ -157,7 +157,7 @@ fn spread_in_instances(item: &Item, deviation: u64) -> u32 {
     u32::try_from((mean + (1 << 15)) >> 16).unwrap_or(u32::MAX)
 }
 
-/// For each constraint, describes the cells for which it is the first mismatch, and their values.
+/// For each constraint, describes the cells whose first mismatch is this constraint, and their values.
 fn describe_mismatches(cells: &[BoardCell], item: &Item) -> Vec<String> {
     let mut all = vec![];
     for (number, rule) in rules(item).constraints.iter().enumerate() {
@@ -186,8 +186,8 @@ fn describe_mismatches(cells: &[BoardCell], item: &Item) -> Vec<String> {
     all
 }
 
-/// Returns the constraints that candidates fail because of existing instances, with the number of these
-/// candidates.
+/// Returns the constraints that exclude candidates because of existing instances, with the number of excluded
+/// candidates for each constraint.
 fn crowded_constraints(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> Vec<(Rule, usize)> {
     let count = |rule: Rule| {
         let is_full = |at: &usize| {
@@ -448,8 +448,8 @@ fn cell() -> impl Strategy<Value = BoardCell> {
     )
 }
 
-/// Generates the used resources of a cell. They are zero or almost zero, so that many cells are equivalent,
-/// or have any value.
+/// Generates the used resources of a cell. They are either zero or almost zero, so that many cells are
+/// equivalent, or have any value.
 fn used() -> impl Strategy<Value = Resources> {
     let hardly = (0..2_u64, 0..2_u64, 0..4_u32).prop_map(|(memory_mb, disk_mb, containers)| Resources {
         memory_mb,

@@ -1,4 +1,4 @@
-//! Tests of plans: placements, their order, and work that finds no room.
+//! Tests of plans: placements, their order, and work that fits on no cell.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
@@ -242,8 +242,9 @@ fn rollout_replaces_by_index_and_starts_new_instance_first() {
 
 #[test]
 fn replacement_needs_extra_room_until_old_instance_stops() {
-    // There is room for the two running instances and one more. The rollout succeeds one index at a time.
-    // With a parallelism of two it also succeeds, because it replaces the indices one after the other.
+    // The cell has room for the two running instances and one more. With a parallelism of one, the rollout
+    // succeeds index by index. With a parallelism of two, it succeeds in the same way: the second index
+    // starts after the first index has left free resources.
     for parallelism in [1, 2] {
         let mut copy = running([cell(1, 300)], web(2, 100));
         assert!(ask(
@@ -258,7 +259,8 @@ fn replacement_needs_extra_room_until_old_instance_stops() {
             copy.unplaced_instances()
         );
     }
-    // If the new instances are larger, the last one does not fit, and each cell reports the missing resource.
+    // If the new instances are larger, the last new instance does not fit. Each cell reports the missing
+    // resource.
     let mut copy = running([cell(1, 300), cell(2, 50)], web(2, 100));
     assert!(ask(&mut copy, &deploy("v2", of_memory(170), Policies::default())));
     copy.run().unwrap();
@@ -325,8 +327,8 @@ fn canary_pause_is_shown_and_rollout_planned_to_end() {
     assert!(copy.is_settled(&guid()));
 }
 
-/// An instance that is about to leave its cell does not count as a sibling. Three instances on three cells
-/// therefore stay spread through every update.
+/// An instance that is about to leave its cell does not count when instances are spread over cells. So three
+/// instances on three cells stay spread through every update.
 #[test]
 fn even_spread_stays_even_through_updates() {
     for parallelism in [1, 2, 3] {
@@ -405,7 +407,7 @@ fn instance(index: u32, definition: &str, cell: &str) -> InstanceRow {
     }
 }
 
-/// Returns the row of a process with two instances, the first of which is being replaced.
+/// Returns the row of a process with two instances. Index 0 is being replaced.
 fn rolling() -> LrpRow {
     let id = |name: &str| DefinitionId::new(name).unwrap();
     LrpRow {
@@ -541,7 +543,7 @@ fn waiting_work_takes_part_in_plan_auctions() {
     assert_eq!(fit(64, 1), (0, (2, 1)));
     assert_eq!(fit(128, 2), (1, (2, 1)));
     assert_eq!(fit(256, 2), (2, (2, 2)));
-    // Room that a process frees is available to all waiting work.
+    // When a process frees resources, all waiting work can use them.
     let mut copy = running([cell(1, 128)], web(2, 64)).with_waiting([api()], []);
     let update = DesiredLrpUpdate { instances: Some(1), ..DesiredLrpUpdate::default() };
     assert!(ask(&mut copy, &Command::Update(update)));
@@ -623,7 +625,7 @@ fn task_outcomes(copy: &mut ClusterCopy) -> Vec<String> {
 
 #[test]
 fn tasks_share_auction_with_waiting_work_and_the_rest_waits_or_fails() {
-    // An instance of another process waits for 600 MB. It ranks before work that is smaller or of lower
+    // An instance of another process waits for 600 MB. It ranks before smaller work, and before work of lower
     // priority.
     let mut small = ClusterCopy::new(NOW, [cell(1, 50)], []);
     desire(&mut small, web(1, 600));

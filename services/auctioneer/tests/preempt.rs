@@ -77,8 +77,9 @@ fn offers() -> impl Strategy<Value = Vec<CandidateCell>> {
     })
 }
 
-/// Selects victims by exhaustive search. It prefers the fewest victims, then the lowest priorities, then the
-/// cell with the smallest id. On one cell, it prefers the smallest victims, then the youngest.
+/// Selects victims by exhaustive search. The search prefers the fewest victims, then the lowest priorities,
+/// then the cell with the smallest id. On one cell, it prefers the smallest victims, then the youngest
+/// victims.
 fn exhaustive_choice(work: &PendingWork, offers: &[CandidateCell]) -> Option<Selection> {
     let mut found = vec![];
     for offer in offers {
@@ -122,7 +123,7 @@ proptest! {
     ) {
         let process = process.map(|number| ProcessGuid::new(&format!("p{number}")).unwrap());
         let work = PendingWork { priority: priority(urgent), size: Resources::for_container(memory, disk, 0), process };
-        // `choose` is only called if the work fits nowhere without preemption.
+        // `choose` is called only if no cell can run the work without preemption.
         prop_assume!(!offers.iter().any(|offer| offer.free.fits(work.size)));
         prop_assert_eq!(choose(&work, &offers), exhaustive_choice(&work, &offers));
     }

@@ -1,4 +1,4 @@
-//! Health of this BBS's appends: whether the log accepts entries, and how long it takes.
+//! Health of this BBS's appends: acceptance of entries by the log, and latency.
 //!
 //! | state | start | end |
 //! |---|---|---|
@@ -6,12 +6,13 @@
 //! | absent | the stream missing in [`ABSENT_CHECKS`] checks in a row, or unreadable for [`UNANSWERED_TIMEOUT`] | the next successful check |
 //! | slow | an append in flight for [`LONG_APPEND`], or half of the last [`RECENT_APPENDS`] appends slower than [`SLOW_APPEND`] | faster appends |
 //!
-//! While appends fail, new commands are refused at once and the BBS repeats the entries in flight. If no
-//! entry is in flight, it appends a probe entry at intervals to notice when the log accepts entries again.
+//! An append is in flight from its request until its entry is delivered. While appends fail, the BBS refuses
+//! new commands at once and repeats the entries in flight. If no entry is in flight, the BBS appends a probe
+//! entry at intervals. A successful probe shows that the log accepts entries again.
 //!
-//! A failure is *reported* in the status and on `/readyz`. If the server stated a reason that does not pass
-//! on its own, the failure is reported at once. If no server responds, it is reported after
-//! [`UNANSWERED_TIMEOUT`], because the stream may be electing another leader.
+//! The status and `/readyz` *report* failures. A failure for which the server stated a lasting reason is
+//! reported at once. If no server responds, the failure is reported after [`UNANSWERED_TIMEOUT`], because the
+//! stream may be electing another leader.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,11 +21,11 @@ use schemas::Timestamp;
 use schemas::limits::{APPEND_REASON_BYTES, truncate};
 use schemas::query::{AppendProblem, LogRow};
 
-/// Time after which unanswered appends are reported as a failure. Electing another leader of the stream takes
+/// Time after which unanswered appends are reported as a failure. The election of another stream leader takes
 /// 5 to 16 s.
 pub(crate) const UNANSWERED_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time after the first failure at which clients with commands in flight receive the reply that the outcome
-/// is unknown.
+/// Time between the first failure and the replies to clients with commands in flight. The replies state that
+/// the outcome is unknown.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(6);
 /// Interval between probe entries while appends fail.
 const PROBE_INTERVAL: Duration = Duration::from_secs(2);
@@ -39,11 +40,10 @@ const RECENT_APPENDS: usize = 16;
 /// Maximum age of an append that is considered for slowness.
 const RECENT_AGE: Duration = Duration::from_secs(60);
 
-/// Certainty about an append that may not be stored: whether a server stated the reason, and whether nothing
-/// was stored.
+/// Certainty about an append that may not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Certainty {
-    /// No server responded. This may pass on its own.
+    /// No server responded. The failure may be temporary.
     Unanswered,
     /// The server stated the reason.
     Stated,
@@ -57,7 +57,7 @@ pub(crate) struct Appends {
     failing: Option<Failing>,
     /// Failed checks of the stream; `None` if the last check succeeded.
     unread: Option<FailedChecks>,
-    /// Time and duration of the last confirmed appends, the newest last.
+    /// Times and durations of the last confirmed appends, the newest last.
     recent: VecDeque<(Timestamp, Duration)>,
     probed: Timestamp,
     log: Option<LogRow>,
@@ -65,7 +65,7 @@ pub(crate) struct Appends {
 
 #[derive(Clone, Debug)]
 struct Failing {
-    /// Time of the first failure on the steady clock. `shown` is the same moment on the wall clock.
+    /// Time of the first failure on the steady clock. `shown` is the same time on the wall clock.
     since: Timestamp,
     shown: Timestamp,
     reason: String,
@@ -100,7 +100,7 @@ impl Appends {
     ) -> bool {
         let reason = truncate(reason, APPEND_REASON_BYTES);
         if let Some(failing) = &mut self.failing {
-            // A stated reason is more precise than a missing response, so it is kept.
+            // Keep a stated reason, because it is more precise than a missing response.
             if certainty != Certainty::Unanswered || failing.certainty == Certainty::Unanswered {
                 (failing.reason, failing.certainty) = (reason, certainty);
             }
@@ -112,8 +112,8 @@ impl Appends {
         true
     }
 
-    /// Records a confirmed append and its duration. Returns the time since the first failure; `None` if
-    /// appends did not fail.
+    /// Records a confirmed append and its duration. Returns the time since the first failure; `None` if no
+    /// append has failed.
     pub(crate) fn record_stored(&mut self, took: Duration, now: Timestamp) -> Option<Duration> {
         self.recent.push_back((now, took));
         if self.recent.len() > RECENT_APPENDS {
@@ -123,7 +123,7 @@ impl Appends {
         self.failing.take().map(|failing| now.since(failing.since))
     }
 
-    /// Resets the failures because another BBS leads: appends of this BBS no longer matter.
+    /// Resets the failures because another BBS leads. Appends of this BBS no longer matter.
     pub(crate) fn reset_failures(&mut self) {
         self.failing = None;
         self.unread = None;
@@ -151,10 +151,10 @@ impl Appends {
         self.unread = Some(FailedChecks { since, shown, reason, absent });
     }
 
-    /// Returns the reason for which commands are refused at present; `None` if they are accepted.
+    /// Returns the reason why commands are refused at present; `None` if commands are accepted.
     pub(crate) fn refusal(&self) -> Option<String> {
-        // A stream that cannot be read may still accept entries, so commands are accepted. They are refused
-        // only if the stream is known to be absent.
+        // A stream that cannot be read may still accept entries. So commands are refused only if the stream
+        // is known to be absent.
         let absent = self.unread.as_ref().filter(|unread| unread.absent >= ABSENT_CHECKS);
         let absent = absent.map(|unread| (unread.shown, &unread.reason));
         let failing = self.failing.as_ref().map(|failing| (failing.shown, &failing.reason));
@@ -162,7 +162,7 @@ impl Appends {
         Some(format!("the log has accepted no entries since {since}: {reason}"))
     }
 
-    /// Returns `true` if the server rejects every append, so that more appends are pointless.
+    /// Returns `true` if the server rejects every append. In this case further appends are pointless.
     pub(crate) fn are_rejected(&self) -> bool {
         self.failing.as_ref().is_some_and(|failing| failing.certainty == Certainty::NotStored)
     }
@@ -172,7 +172,7 @@ impl Appends {
         self.failing.is_some()
     }
 
-    /// Returns `true`, once, when clients have waited long enough for entries in flight.
+    /// Returns `true` once, when clients have waited long enough for entries in flight.
     pub(crate) fn is_reply_timeout_over(&mut self, now: Timestamp) -> bool {
         let Some(failing) = &mut self.failing else { return false };
         let due = now.since(failing.since) >= REPLY_TIMEOUT;

@@ -1,9 +1,9 @@
 //! Completion callbacks to the owners of tasks (docs/internals/model/tasks.md, "Completion callbacks").
 //!
-//! The BBS marks a task RESOLVING before it calls, so that no two BBSs call at the same time. After a network
-//! error or a status of 408, 429 or 5xx, it repeats the call with backoff until the record of the task
-//! expires. A 2xx response completes the callback, and any other response ends it. The result of each call is
-//! recorded as a decision of the task.
+//! The BBS marks a task RESOLVING before it calls the owner, so that no two BBSs call at the same time. After
+//! a network error or a status of 408, 429 or 5xx, the BBS repeats the call with backoff until the record of
+//! the task expires. A 2xx response completes the callback, and any other response ends it. The result of
+//! each call is recorded as a decision of the task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use schemas::limits::CALLBACKS_IN_FLIGHT;
 use schemas::names::TaskGuid;
 pub use schemas::task::CallbackResult;
 
-/// Delay before the first repetition of a call; it doubles each time.
+/// Delay before the first repetition of a call. The delay doubles with each repetition.
 pub const INITIAL_WAIT: Duration = Duration::from_secs(1);
 /// Maximum delay before a call is repeated.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ struct Pending {
     due: Option<Timestamp>,
     /// `true` if this BBS has sent the call, so that a response may still arrive.
     called: bool,
-    /// Response that ends the calls, until it is recorded.
+    /// Response that ends the calls. Kept until the response is recorded.
     answered: Option<CallbackResult>,
 }
 
@@ -70,7 +70,7 @@ impl Callbacks {
         self.owed.get(task)?.answered.as_ref()
     }
 
-    /// Removes the callback of a task that is gone, or that must not be called for again.
+    /// Removes the callback of a task that is gone, or whose owner must not be called again.
     pub fn forget(&mut self, task: &TaskGuid) {
         self.owed.remove(task);
         self.out.remove(task);

@@ -1,9 +1,9 @@
-//! Compares the clocks of the NATS server, other BBSs, auctioneers and reps with the clock of this BBS.
+//! Compares the clock of this BBS with the clocks of the NATS server, other BBSs, auctioneers and reps.
 //!
-//! The server sends its time with its responses, the others with their heartbeats. The median of all clocks,
-//! including that of this BBS, counts as the correct time. The time of new decisions stays within
-//! [`TOLERANCE`] of the median, whatever the clock of this BBS shows. A leader whose clock is off steps down
-//! in favour of a BBS whose clock agrees with the median.
+//! The server sends its time with its responses. The other processes send their time with their heartbeats.
+//! The median of all clocks, including the clock of this BBS, counts as the correct time. The time of new
+//! decisions stays within [`TOLERANCE`] of the median, even if the clock of this BBS is wrong. A leader whose
+//! clock is off steps down in favour of a BBS whose clock agrees with the median.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,20 +14,19 @@ use schemas::limits::CLOCKS_SHOWN;
 use schemas::names::{CellId, ServiceId};
 use schemas::query::{ClockSkew, ClocksRow};
 
-/// Maximum difference from the median at which a clock counts as correct.
+/// Maximum difference between a correct clock and the median.
 pub(crate) const TOLERANCE: Duration = Duration::from_secs(5);
 /// [`TOLERANCE`] in nanoseconds.
 const TOLERANCE_NANOS: i64 = 5_000_000_000;
-/// Size of the smallest clock jump. A clock jumps if the time that it shows and the time that has really
-/// elapsed differ by at least this much.
+/// Size of the smallest clock jump. A clock jumps if the change of its time and the elapsed time differ by at
+/// least this much.
 pub const CLOCK_STEP: Duration = Duration::from_millis(500);
 /// Number of latest readings kept per clock. The reading with the smallest delay is used.
 const READINGS: usize = 3;
 /// Age at which the readings of a clock expire. It is slightly longer than three heartbeat intervals of a
 /// rep.
 const READINGS_EXPIRE_AFTER: Duration = Duration::from_secs(16);
-/// Age of a BBS's last sign of life at which the BBS no longer counts as alive. At this age three signs of
-/// life are missing.
+/// Maximum age of the last sign of life of a live BBS. At this age, three signs of life are missing.
 const ALIVE_TIMEOUT: Duration = Duration::from_secs(6);
 /// Minimum interval between two computations of the median.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -61,7 +60,7 @@ struct Readings {
     ahead: [i64; READINGS],
     next: usize,
     last: Timestamp,
-    /// `true` if the owner of the clock may lead in place of this BBS.
+    /// `true` if the owner of the clock may lead instead of this BBS.
     may_lead: bool,
 }
 
@@ -72,7 +71,8 @@ impl Readings {
     }
 }
 
-/// Clocks of other processes. Parameters named `now` are on this BBS's steady clock, which never goes back.
+/// Clocks of other processes. Parameters named `now` are times on this BBS's steady clock, which never goes
+/// back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clocks {
     readings: BTreeMap<Source, Readings>,
@@ -84,8 +84,8 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Records a reading: the other clock showed `theirs` when the clock of this BBS showed `own`. A reading
-    /// whose `theirs` is 0 is ignored.
+    /// Records a reading: the other clock showed `theirs` when the clock of this BBS showed `own`. Ignores a
+    /// reading with `theirs` = 0.
     pub(crate) fn record(
         &mut self,
         source: Source,
@@ -131,13 +131,14 @@ impl Clocks {
         ClockSkew { clock, ahead_ms: ahead.saturating_sub(self.median) / 1_000_000 }
     }
 
-    /// Returns the time for decisions when the clock of this BBS shows `shown`. The result is `shown` if it
-    /// is within [`TOLERANCE`] of the median. Otherwise it is the nearest time within the tolerance.
+    /// Returns the time of decisions at the moment when the clock of this BBS shows `shown`. The result is
+    /// `shown` if it is within [`TOLERANCE`] of the median. Otherwise the result is the nearest time within
+    /// the tolerance.
     pub(crate) fn corrected(&self, shown: Timestamp) -> Timestamp {
         shown.shifted(self.median - self.median.clamp(-TOLERANCE_NANOS, TOLERANCE_NANOS))
     }
 
-    /// Returns `true` if the clock of this BBS is off, and another BBS whose clock is correct is alive.
+    /// Returns `true` if the clock of this BBS is off, and a live BBS has a correct clock.
     pub(crate) fn should_yield(&self, now: Timestamp) -> bool {
         let agrees = |(source, readings): (&Source, &Readings)| {
             matches!(source, Source::Service(Role::Bbs, _))
@@ -170,10 +171,10 @@ impl Clocks {
     }
 }
 
-/// Returns the median of these clocks and the clock of this BBS, which is 0.
+/// Returns the median of the given clocks and the clock of this BBS. The clock of this BBS has the value 0.
 ///
-/// If there are two middle values, the result is the one that is nearer to 0. So a single other clock has no
-/// effect, and two BBSs never both conclude that the other one is correct.
+/// If there are two middle values, the result is the value nearer to 0. So a single other clock has no
+/// effect. Two BBSs never both conclude that the other BBS is correct.
 fn median(mut ahead: Vec<i64>) -> i64 {
     ahead.push(0);
     ahead.sort_unstable();
@@ -199,8 +200,8 @@ mod tests {
         Source::Cell(CellId::new(&format!("c{number}")).unwrap())
     }
 
-    /// Returns clocks that are this many seconds ahead of the clock of this BBS: the server, a standby, and
-    /// cells.
+    /// Returns clocks of the server, a standby and cells. Each argument is the number of seconds by which the
+    /// clock is ahead of the clock of this BBS.
     fn clocks(server: i64, standby: i64, cells: &[i64]) -> Clocks {
         let mut clocks = Clocks::default();
         let own = at(0);
@@ -216,12 +217,12 @@ mod tests {
 
     #[test]
     fn decisions_follow_median_and_leader_with_wrong_clock_yields() {
-        // Columns: clocks of server, standby and cells; the expected time of decisions, in seconds ahead of
-        // the clock of this BBS; whether this BBS yields.
+        // Columns: clocks of server, standby and cells; expected time of decisions, in seconds ahead of the
+        // clock of this BBS; `true` if this BBS yields.
         let table: [(i64, i64, &[i64], i64, bool); 10] = [
             (0, 0, &[0, 0], 0, false),
             (2, -3, &[4, -4], 0, false),
-            // This BBS is an hour ahead, or behind.
+            // This BBS is an hour ahead, or an hour behind.
             (-HOUR, -HOUR, &[-HOUR], -HOUR + 5, true),
             (HOUR, HOUR, &[HOUR], HOUR - 5, true),
             // The standby's clock is off as well, so no BBS is better.

@@ -1,4 +1,4 @@
-//! A command for one aggregate, on its way from the client to the entry that records it.
+//! A command for one aggregate, from its receipt to the log entry that records it.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use schemas::quota::LimitDomain;
 use schemas::subject::Subject;
 use schemas::{Refusal, Timestamp, cell, cluster, parameterised, periodic, process, task};
 
-/// Result of a command: the version of the aggregate after it, or the refusal.
+/// Result of a command: the version of the aggregate after the command, or the refusal.
 pub(crate) type Verdict = Result<u64, Refusal>;
 
-/// A command that waits to be decided, with everything that its decision records about it.
+/// A command in the queue, with the metadata that its decision records.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedCommand {
     pub(crate) requester: Requester,
@@ -25,14 +25,14 @@ pub(crate) struct QueuedCommand {
     pub(crate) actor: Actor,
     /// Request id, timeout, expected version, reason and trace.
     pub(crate) envelope: Envelope,
-    /// Time at which this BBS received the command, on the steady clock. The timeout of the command is
-    /// measured from this time.
+    /// Time at which this BBS received the command, on the steady clock. The command's timeout starts at this
+    /// time.
     pub(crate) received: Timestamp,
     /// Hash of the command's content, which identifies a repeated request; `None` if the request has no id.
     pub(crate) digest: Option<String>,
     /// Expected epoch of the target guid; `None` if the command is not checked against an epoch.
     pub(crate) epoch: Option<Epoch>,
-    /// Term of the auctioneer that sent the command; `None` if the sender need not be a leader.
+    /// Term of the auctioneer that sent the command; `None` for commands that do not require a leader.
     pub(crate) term: Option<u64>,
     pub(crate) command: AggregateCommand,
 }
@@ -60,24 +60,24 @@ pub(crate) enum AggregateCommand {
     Task(TaskGuid, Box<task::Command>),
     Periodic(PeriodicGuid, Box<periodic::Command>),
     Parameterised(ParameterisedGuid, Box<parameterised::Command>),
-    /// Marks a domain as fresh for this long; without limit if `None`.
+    /// Marks a domain as fresh for this duration, or without a limit if `None`.
     Refresh(Domain, Option<Duration>),
-    /// Records news from the heartbeat of a cell.
+    /// Records the changes that a heartbeat of a cell reports.
     RecordPresence(CellId, Box<cell::HeartbeatState>),
     /// Declares a cell lost, with the reason.
     DeclareLost(CellId, String),
-    /// Checks whether a rep may act for a cell. Nothing is decided; the answer is confirmed against the
-    /// cell's last entry.
+    /// Checks whether a rep may act for a cell. No decision is made. The answer is confirmed against the
+    /// cell's last entry in the journal.
     Attach(CellId),
-    /// Records that this incarnation of a cell's rep has left after an evacuation.
+    /// Records that this incarnation of a cell's rep, one run of its program, has left after an evacuation.
     RecordLeave(CellId, Incarnation),
     /// Command of an operator for a cell.
     Cell(CellId, cell::Command),
     /// Command of an operator that concerns the whole cluster.
     Cluster(cluster::Command),
-    /// Changes quotas of a domain, for an operator.
+    /// Changes quotas of a domain, on behalf of an operator.
     Limit(LimitDomain),
-    /// Assigns ordinals to new cells and frees those of forgotten cells.
+    /// Assigns ordinals to new cells and frees the ordinals of forgotten cells.
     AssignOrdinals,
     /// Elects a leader. If the journal has no cluster yet, `found` creates it first.
     Lead {
@@ -141,18 +141,18 @@ impl QueuedCommand {
         }
     }
 
-    /// Returns `true` if this command converges a target for which several decisions may be due. Such a
-    /// target is a process, or a parameterised task with several dispatches to launch.
+    /// Returns `true` if this command converges a target for which several decisions may be due. The target
+    /// is a process, or a parameterised task with several dispatches to launch.
     pub(crate) fn converges_several(&self) -> bool {
         matches!(self.convergence_target(), Some(Due::Process(_) | Due::Parameterised(_)))
     }
 
-    /// Returns `true` if this changes the number of shards.
+    /// Returns `true` if the command changes the number of shards.
     pub(crate) const fn is_reshard(&self) -> bool {
         matches!(self.command, AggregateCommand::Cluster(cluster::Command::Reshard(_)))
     }
 
-    /// Returns `true` if this declares a cell lost.
+    /// Returns `true` if the command declares a cell lost.
     pub(crate) const fn is_loss(&self) -> bool {
         self.command.lost_cell().is_some()
     }
@@ -188,7 +188,7 @@ impl AggregateCommand {
         }
     }
 
-    /// Returns `true` if this is a request about an evaluation.
+    /// Returns `true` if the command is a request about an evaluation.
     pub(crate) fn targets_evaluation(&self) -> bool {
         match self {
             Self::Process(_, command) => matches!(
@@ -214,7 +214,7 @@ impl AggregateCommand {
         }
     }
 
-    /// Returns the eviction if this stops an instance or task for higher-priority work.
+    /// Returns the eviction if the command stops an instance or task for higher-priority work.
     pub(crate) fn eviction(&self) -> Option<&Eviction> {
         if let Self::Process(_, command) = self
             && let process::Command::Evict(eviction) = &**command
@@ -229,7 +229,7 @@ impl AggregateCommand {
         None
     }
 
-    /// Returns the cell that this declares lost.
+    /// Returns the cell that the command declares lost.
     pub(crate) const fn lost_cell(&self) -> Option<&CellId> {
         match self {
             Self::DeclareLost(cell, _) => Some(cell),

@@ -1,16 +1,17 @@
 //! Confirmation of answers that are not recorded in an entry: refusals, and replies to requests that change
 //! nothing.
 //!
-//! Compare-and-set rejects an entry that was decided on an outdated World. Refusals are not recorded, so they
-//! lack this protection: another BBS may have been elected and may have acknowledged entries that this BBS
-//! has not received yet. Therefore such an answer is held back. After the command has arrived, the BBS reads
-//! the subject's last entry from the journal's leader. If the answer is based on that entry, the answer is
-//! sent. If the answer is based on an earlier entry, the command waits until the follower has delivered the
-//! later ones, and is judged again. One read confirms all answers that are held on its subject.
+//! Compare-and-set rejects an entry that was decided on an outdated World (the state folded from the log).
+//! Refusals are not recorded, so they lack this protection. Another BBS may have been elected, and may have
+//! acknowledged entries that this BBS has not received yet. Therefore the BBS holds such an answer back.
+//! After the command arrived, the BBS reads the subject's last entry from the journal's leader. If the answer
+//! is based on that entry, the answer is sent. If the answer is based on an earlier entry, the command waits
+//! until the follower (the reader of the journal) has delivered the later entries. Afterwards, the BBS
+//! decides the command again. One read confirms all answers held on its subject.
 //!
 //! After a change of the number of shards, later entries of a process are on another subject, and its old
-//! subject looks unchanged. So an answer about a process or a task also waits for a read of the cluster's
-//! subject that shows no new entry.
+//! subject looks unchanged. Therefore an answer about a process or a task waits for a second read: a read of
+//! the cluster's subject that shows no new entry.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::command::{QueuedCommand, Verdict};
 /// Maximum number of concurrent reads of last entries. Further subjects wait.
 pub(crate) const MAX_READS: usize = 32;
 /// Time after which a held answer is replaced by a refusal that asks the client to try again. Clients wait 2
-/// s per attempt.
+/// s for each attempt.
 pub(crate) const CONFIRM_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Delay before a failed read is repeated.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -47,7 +48,7 @@ pub(crate) struct Confirmations {
 #[derive(Clone, Debug)]
 struct HeldAnswers {
     answers: Answers,
-    /// Position of the subject's last entry when the answers were judged.
+    /// Position of the subject's last entry when the answers were decided.
     judged: Position,
     due: Timestamp,
     stage: Stage,
@@ -66,32 +67,33 @@ enum Stage {
     Behind(Position),
     /// The start of the next read of the cluster's subject.
     ClusterQueued,
-    /// The result of a read of the cluster's subject that started after the subject itself was confirmed.
+    /// The result of a read of the cluster's subject. The read started after the subject of the answers was
+    /// confirmed.
     ClusterReading,
 }
 
 /// Effect of a read on the answers that are held on its subject.
 #[derive(Debug)]
 pub(crate) enum Confirmed {
-    /// No effect yet.
+    /// The read has no effect yet.
     Nothing,
     /// The answers are confirmed.
     Valid(Answers),
-    /// The journal had later entries than the one that the answers are based on, and this BBS has received
-    /// them: judge the commands again.
+    /// The answers are based on an outdated entry, and this BBS has received the later entries: decide the
+    /// commands again.
     Outdated(Answers),
-    /// The journal has later entries that this BBS has not received yet. The commands are judged again once
-    /// it has received them.
+    /// The journal has later entries that this BBS has not received yet. The commands are decided again once
+    /// the BBS has received these entries.
     Behind,
 }
 
 impl Confirmations {
-    /// Returns `true` if answers are held on a subject. New commands for it wait.
+    /// Returns `true` if answers are held on a subject. New commands for this subject wait.
     pub(crate) fn holds(&self, subject: &Subject) -> bool {
         self.held.contains_key(subject)
     }
 
-    /// Holds answers that were judged when the subject's last entry was at `judged`.
+    /// Holds answers that were decided when the subject's last entry was at `judged`.
     pub(crate) fn hold(&mut self, subject: &Subject, answers: Answers, judged: Position, now: Timestamp) {
         let held = HeldAnswers { answers, judged, due: now + CONFIRM_TIMEOUT, stage: Stage::Queued };
         self.held.insert(subject.clone(), held);
@@ -127,8 +129,8 @@ impl Confirmations {
         reads
     }
 
-    /// Handles a completed read of a subject's last entry. `last` is its position, or `None` if the read
-    /// failed. The follower has delivered the subject up to `delivered`.
+    /// Handles a completed read of a subject's last entry. `last` is the position of the last entry, or
+    /// `None` if the read failed. `delivered` is the subject's last position that the follower has delivered.
     pub(crate) fn handle_read(
         &mut self,
         subject: &Subject,
@@ -137,7 +139,7 @@ impl Confirmations {
         now: Timestamp,
     ) -> Confirmed {
         self.reading.remove(subject);
-        // A read that started before a command arrived does not confirm its answer.
+        // A read that started before a command arrived does not confirm the answer to this command.
         let Some(held) = self.held.get_mut(subject).filter(|held| held.stage == Stage::Reading) else {
             return Confirmed::Nothing;
         };
@@ -164,11 +166,12 @@ impl Confirmations {
         }
     }
 
-    /// Handles a completed read of the cluster's subject, after [`Confirmations::handle_read`]; `last` is
+    /// Handles a completed read of the cluster's subject, after [`Confirmations::handle_read`]. `last` is
     /// `None` if the read failed.
     ///
-    /// If the follower has delivered the entry at `last`, the answers that waited for this read are confirmed
-    /// and returned. Otherwise the last entries of their subjects are read again after a delay.
+    /// If the follower has delivered the entry at `last`, this read confirms the answers that waited for it,
+    /// and they are returned. Otherwise the last entries of the answers' subjects are read again after a
+    /// delay.
     pub(crate) fn handle_cluster_read(
         &mut self,
         last: Option<Position>,
@@ -190,14 +193,15 @@ impl Confirmations {
         of_shards.flat_map(|(_, held)| held.answers).collect()
     }
 
-    /// Handles the delivery of an entry by the follower. Returns the answers that must be judged again.
+    /// Handles the delivery of an entry by the follower. Returns the answers whose commands must be decided
+    /// again.
     pub(crate) fn handle_delivery(&mut self, subject: &Subject, position: Position) -> Option<Answers> {
         let reached = |held: &&HeldAnswers| matches!(held.stage, Stage::Behind(last) if last <= position);
         self.held.get(subject).filter(reached)?;
         self.take(subject)
     }
 
-    /// Restarts reads that are due. Returns answers that were held for too long.
+    /// Restarts reads that are due. Returns the answers that have timed out.
     pub(crate) fn tick(&mut self, now: Timestamp) -> Vec<(Subject, Answers)> {
         let over = self.held.iter().filter(|(_, held)| held.due <= now).map(|(subject, _)| subject.clone());
         let over: Vec<Subject> = over.collect();
@@ -230,8 +234,8 @@ impl Confirmations {
         self.held.len()
     }
 
-    /// Returns the number of waiting reads and reads in progress, which is zero when the BBS is idle. Waiting
-    /// reads count twice, once in each collection.
+    /// Returns the number of waiting reads and reads in progress. The number is zero when the BBS is idle.
+    /// Waiting reads count twice, because two collections contain them.
     pub(crate) fn pending_reads(&self) -> usize {
         self.wanted.len() + self.is_wanted.len() + self.reading.len()
     }
@@ -249,7 +253,7 @@ mod tests {
         Timestamp::from_millis(1_000 + millis)
     }
 
-    /// Returns held answers that were judged at position 5, with their read in progress.
+    /// Returns answers that were decided at position 5 and are held while their read is in progress.
     fn held() -> Confirmations {
         let mut confirmations = Confirmations::default();
         confirmations.hold(&Subject::Cluster, vec![], Position(5), at(0));
@@ -293,7 +297,7 @@ mod tests {
             assert_eq!(confirmations.start_reads(), [Subject::Cluster, shard.clone()]);
             let read = confirmations.handle_read(&shard, Some(Position(5)), Position(5), at(0));
             assert!(matches!(read, Confirmed::Nothing) && confirmations.holds(&shard));
-            // The read in progress started too early; the next one starts after the subject was confirmed.
+            // The read in progress started too early. The next read starts after the subject was confirmed.
             assert_eq!(confirmations.start_reads(), []);
             confirmations.handle_read(&Subject::Cluster, Some(Position(3)), Position(3), at(0));
             assert!(confirmations.handle_cluster_read(Some(Position(3)), Position(3), at(0)).is_empty());

@@ -1,8 +1,9 @@
-//! Convergence: actions that are due without a client's request (docs/internals/model/timers-and-clocks.md, "Convergence").
+//! Convergence: actions that are due without a client's request (docs/internals/model/timers-and-clocks.md,
+//! "Convergence").
 //!
-//! Due actions become commands that pass through `decide` like any other, so there is a single path to a
-//! transition. The rules are in `schemas::process`, `schemas::task`, `schemas::periodic` and
-//! `schemas::parameterised`. This module decides which aggregates to inspect, and when.
+//! Due actions become commands. These commands pass through `decide` like all other commands, so there is a
+//! single path to a transition. The rules are in `schemas::process`, `schemas::task`, `schemas::periodic` and
+//! `schemas::parameterised`. This module selects the aggregates to inspect, and the times of the inspections.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +25,7 @@ const INTERVAL: Duration = Duration::from_secs(30);
 /// Aggregates to converge, and the progress of full convergence passes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Convergence {
-    /// Targets whose command waits to be decided.
+    /// Targets whose command waits for its decision.
     queued: BTreeSet<Due>,
     /// Targets whose decision is not in the log yet.
     in_flight: BTreeSet<Due>,
@@ -38,15 +39,16 @@ pub(crate) struct Convergence {
 }
 
 impl Convergence {
-    /// Queues a target after an event. Returns `true` if it was not queued already.
+    /// Queues a target after an event. Returns `true` if the target was not queued already.
     ///
-    /// An event is a reason to converge again even while an earlier decision is in flight.
+    /// An event is a reason to converge the target again, even while an earlier decision is in flight (sent,
+    /// but not yet in the log).
     pub(crate) fn queue(&mut self, due: &Due) -> bool {
         self.queued.insert(due.clone())
     }
 
-    /// Queues a target whose timer is due. Returns `true` if it was not queued already. Does nothing while a
-    /// decision about the target is in flight.
+    /// Queues a target whose timer is due. Returns `true` if the target was not queued already. Does nothing
+    /// while a decision about the target is in flight.
     pub(crate) fn queue_unless_in_flight(&mut self, due: &Due) -> bool {
         !self.in_flight.contains(due) && self.queue(due)
     }
@@ -57,7 +59,7 @@ impl Convergence {
         self.in_flight.insert(due);
     }
 
-    /// Removes a target from those in flight, because its decision is in the log or was dropped.
+    /// Removes a target from the targets in flight, because its decision is in the log or was dropped.
     pub(crate) fn settled(&mut self, due: &Due) {
         self.in_flight.remove(due);
     }
@@ -80,14 +82,14 @@ impl Convergence {
         self.queued.clear();
     }
 
-    /// Schedules a full pass at a time, unless an earlier one is scheduled.
+    /// Schedules a full pass at a time, unless an earlier pass is scheduled.
     pub(crate) fn schedule_pass(&mut self, at: Timestamp) {
         self.sweep_at = self.sweep_at.min(at);
     }
 
     /// Returns `Some` if a slice of a full pass should run now. The inner value is the target after which the
-    /// pass continues; `None` at the start of a pass. Each pass starts an [`INTERVAL`] after the start of the
-    /// previous one.
+    /// pass continues; it is `None` at the start of a pass. Each pass starts an [`INTERVAL`] after the start
+    /// of the previous pass.
     pub(crate) fn next_slice(&mut self, now: Timestamp) -> Option<Option<Due>> {
         if let Some(behind) = self.sweep.take() {
             return Some(Some(behind));
@@ -110,7 +112,7 @@ impl Convergence {
         self.full_passes
     }
 
-    /// Returns `true` if stop orders should be repeated now. The next repetition is `interval` later.
+    /// Returns `true` if stop orders should be repeated now. Schedules the next repetition after `interval`.
     pub(crate) fn are_stops_due(&mut self, now: Timestamp, interval: Duration) -> bool {
         let due = self.stops_at <= now;
         if due {
@@ -211,7 +213,7 @@ impl Inspected<'_> {
     }
 }
 
-/// Iterates over all aggregates in a fixed order, starting after a given one.
+/// Iterates over all aggregates in a fixed order. Starts after a given target.
 fn all_after<'a>(world: &'a World, behind: Option<&'a Due>) -> impl Iterator<Item = Inspected<'a>> {
     let (processes, tasks, periodics, parameterised) = match behind {
         None => (Some(None), Some(None), Some(None), Some(None)),
@@ -231,10 +233,10 @@ fn all_after<'a>(world: &'a World, behind: Option<&'a Due>) -> impl Iterator<Ite
         .chain(parameterised.map(Inspected::Parameterised))
 }
 
-/// Inspects at most `most` aggregates of a full pass, which is a safety net.
+/// Inspects at most `most` aggregates of a full pass. Full passes are a safety net for missed events.
 ///
-/// Returns the targets that have something due, and the target after which the pass continues. The latter is
-/// `None` if the pass is complete.
+/// Returns the due targets, and the target after which the pass continues. The latter is `None` if the pass
+/// is complete.
 pub(crate) fn slice(
     world: &World,
     times: Times<'_>,
@@ -271,7 +273,7 @@ fn is_task_due(world: &World, known: &Task, now: Timestamp) -> bool {
     task::decide(Some(known), &task::Command::Converge, context).is_ok_and(|events| !events.is_empty())
 }
 
-/// Returns `true` if a parameterised task has a waiting dispatch that can be launched.
+/// Returns `true` if a waiting dispatch of a parameterised task can be launched.
 fn is_parameterised_due(world: &World, known: &Parameterised) -> bool {
     let fewer = |guid: &ParameterisedGuid, most: u32| {
         let live = world.dispatched_by(guid).filter(|task| Task::is_live(task));
@@ -283,7 +285,7 @@ fn is_parameterised_due(world: &World, known: &Parameterised) -> bool {
         .is_ok_and(|events| !events.is_empty())
 }
 
-/// Returns `true` if a periodic task has something to launch.
+/// Returns `true` if a launch of a periodic task is due.
 fn is_due(world: &World, known: &Periodic, now: Timestamp) -> bool {
     let runs = |guid: &PeriodicGuid| world.launched_by(guid).any(Task::is_live);
     let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());

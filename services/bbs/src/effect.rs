@@ -34,7 +34,8 @@ pub enum Effect {
         requester: u64,
         reply: Reply,
     },
-    /// Answer a query from this World snapshot, with [`crate::answer`].
+    /// Answer a query from this snapshot of the World (the state folded from the log), with
+    /// [`crate::answer`].
     AnswerQuery {
         /// Token of the request.
         requester: u64,
@@ -50,7 +51,7 @@ pub enum Effect {
     Cancel(CellId, Stop),
     /// Order a rep to run a program for a client in a container.
     Enter(CellId, StartExec),
-    /// Probe a rep: ask for a sign of life.
+    /// Probe a rep: request a sign of life.
     Probe(CellId, RepOrder),
     /// Order a rep to evacuate its cell. The response counts as a sign of life.
     Evacuate(CellId, RepOrder),
@@ -72,7 +73,7 @@ pub enum Effect {
         /// Request body as JSON.
         body: String,
     },
-    /// Publish an entry that this leader has just folded to subscribers.
+    /// Publish to subscribers an entry that this leader has just folded.
     Publish {
         cluster: ClusterId,
         /// Position of the entry.
@@ -82,15 +83,15 @@ pub enum Effect {
     /// This BBS has started (`true`) or stopped leading.
     Leading(bool),
     /// Subscribe to commands, or unsubscribe. A BBS is subscribed if it leads. An elected BBS whose appends
-    /// fail is subscribed too: it refuses commands with the reason.
+    /// fail is subscribed, too, and refuses commands with the reason.
     Subscribed(bool),
     /// The message at a position is quarantined.
     Quarantined(QuarantinedEntry),
     /// Log a warning for operators.
     Warn(String),
-    /// Stop: the journal holds an entry that this program does not understand. Nothing is lost. After an
-    /// operator has quarantined the entry, the journal must be read from the start by a new state machine
-    /// that knows about the quarantine.
+    /// Stop: the journal contains an entry that this program does not understand. No entry is lost. An
+    /// operator must quarantine the entry. Afterwards, a new state machine that knows about the quarantine
+    /// must read the journal from the start.
     Halt(String),
 }
 

@@ -41,21 +41,22 @@ pub enum Input {
     /// The subject's last entry, as read from the journal's leader.
     LastEntry {
         subject: Subject,
-        /// Position and id of the last entry, `Ok(None)` if the subject is empty, or the error of the read.
+        /// `Ok(None)` if the subject is empty; otherwise the position and id of the last entry, or the error
+        /// of the read.
         last: Result<Option<(Position, Option<EntryId>)>, String>,
     },
     /// A request for a change.
     Request {
-        /// Token that the reply names.
+        /// Token that identifies the requester in the reply.
         requester: u64,
         /// Content of the request.
         ask: ChangeRequest,
     },
     /// A query.
     Query {
-        /// Token that the reply names.
+        /// Token that identifies the requester in the reply.
         requester: u64,
-        /// Minimum position of the World that the query is answered from.
+        /// Minimum position of the World (the state folded from the log) that the answer is read from.
         at_least: Option<Position>,
         /// Content of the query.
         query: Query,
@@ -73,9 +74,9 @@ pub enum Input {
     LeaderHeartbeat(LeaderHeartbeat),
     /// A sign of life of a BBS or an auctioneer, possibly of this BBS itself.
     Alive(ServiceStatus),
-    /// Time of the NATS server's clock, extrapolated to now.
+    /// Current time of the NATS server's clock, extrapolated from its last known value.
     ServerClock(Timestamp),
-    /// The clock of this BBS was set forward (positive) or back, by this many nanoseconds.
+    /// The clock of this BBS was set forward (positive) or back (negative) by this many nanoseconds.
     ClockStepped(i64),
     /// Result of a completion callback.
     CallResult {
@@ -85,13 +86,13 @@ pub enum Input {
         /// Outcome of the call.
         called: CallbackResult,
     },
-    /// The bus connection is lost. Nothing can be received, so no cell counts as silent.
+    /// The bus connection is lost. The BBS receives no heartbeats, so no cell counts as silent.
     Disconnected,
     /// The bus connection is restored.
     Reconnected,
-    /// No other input is pending: decide the queued commands.
+    /// No other input is pending, so the BBS decides the queued commands.
     Turn,
-    /// The time of [`crate::Bbs::alarm`] has come.
+    /// The time that [`crate::Bbs::alarm`] returned has come.
     Tick,
 }
 
@@ -107,7 +108,7 @@ pub struct LogCheckError {
 /// Reason for which an entry was not appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppendFailure {
-    /// Another entry follows the expected position of the subject.
+    /// The subject has another entry after the expected position.
     Conflict,
     /// The outcome is unknown.
     Unknown {
@@ -116,7 +117,7 @@ pub enum AppendFailure {
         /// `true` if a server stated the reason; `false` if no server responded.
         stated: bool,
     },
-    /// The journal stored nothing, for a reason that may pass.
+    /// The journal stored nothing, for a transient reason.
     NotStored(String),
     /// The journal will never accept the entry.
     Refused(String),

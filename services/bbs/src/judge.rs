@@ -1,6 +1,6 @@
-//! Judging of a batch of commands. Each command is decided against the projected state (the World) and the
-//! earlier decisions of the batch. The results of those decisions are kept in a scratch copy; judging never
-//! changes the World.
+//! Judging of a batch of commands: deciding for each command whether it is carried out. Each command is
+//! decided against the World (the state folded from the log) and the earlier decisions of the batch. A
+//! scratch copy holds the results of those decisions. Judging never changes the World.
 
 mod launches;
 mod preemption;
@@ -41,8 +41,8 @@ pub(crate) struct Batch<'a> {
     times: Times<'a>,
     /// Time of decisions on the subject of the batch.
     now: Timestamp,
-    /// Steady time, which never goes back. It is used to check the timeout of commands: the time that a
-    /// command may wait in the BBS.
+    /// Steady time, which never goes back. The time that a command has waited in the BBS is measured in
+    /// steady time, and is compared with the timeout of the command.
     steady: Timestamp,
     at: Timestamp,
     processes: BTreeMap<ProcessGuid, Process>,
@@ -52,9 +52,10 @@ pub(crate) struct Batch<'a> {
     cells: BTreeMap<CellId, Option<cell::Cell>>,
     domains: BTreeMap<Domain, Freshness>,
     limited: BTreeMap<Domain, DomainQuotas>,
-    /// Growth of domains through the clients' commands of this batch.
+    /// Growth of domains (additional work that quotas limit) through the clients' commands of this batch.
     growth: Growth,
-    /// Growth of domains through entries in flight, which the World does not include yet.
+    /// Growth of domains through entries in flight. The journal has not acknowledged these entries yet, so
+    /// the World does not include them.
     in_flight: &'a Growth,
     /// The cluster as changed by the batch; `None` if unchanged.
     cluster: Option<cluster::Cluster>,
@@ -66,21 +67,22 @@ pub(crate) struct Batch<'a> {
 
 /// Result of judging a batch.
 pub(crate) struct Judged {
-    /// Judged commands in order, each with its verdict. The verdicts are sent once the entry is settled.
+    /// Judged commands in order, each with its verdict. The BBS sends the verdicts once the entry is settled
+    /// (stored or rejected).
     pub(crate) decided: Vec<(QueuedCommand, Verdict)>,
-    /// Command that the next batch must judge first, because the full batch may not contain all of its
-    /// decisions; `None` if there is no such command.
+    /// Command that the next batch must judge first, because this batch is full and may not contain all
+    /// decisions of the command. `None` if there is no such command.
     pub(crate) again: Option<QueuedCommand>,
     /// The entry to append, and its encoding; `None` if no command changes anything.
     pub(crate) entry: Option<(Arc<Entry>, Bytes)>,
-    /// Growth of domains through the entry.
+    /// Growth of domains through this entry.
     pub(crate) growth: Growth,
 }
 
 /// Judges the commands that `next` returns, until the entry is full or no commands are left.
 ///
 /// `end` is the end of `subject`. `flying` is the growth of domains through entries in flight. `steady` is
-/// the steady time, with which the timeout of commands is checked.
+/// the steady time, against which the timeout of each command is checked.
 pub(crate) fn judge<'a>(
     world: &'a World,
     ids: &'a mut IdGenerator,
@@ -115,8 +117,8 @@ pub(crate) fn judge<'a>(
     while !batch.is_full() && decided.len() < limits::BATCH {
         let Some(queued) = next() else { break };
         let verdict = batch.judge_command(&queued);
-        // A full batch ends here. If the command can cause several decisions, some of them may still be
-        // missing.
+        // The batch is full, so it ends here. If the command can cause several decisions, the batch may lack
+        // some of these decisions.
         again = (batch.is_full() && queued.converges_several()).then(|| queued.clone());
         decided.push((queued, verdict));
     }
@@ -125,10 +127,11 @@ pub(crate) fn judge<'a>(
     Judged { decided, again, entry, growth }
 }
 
-/// Checks that an auctioneer leads in a term, according to the log that this BBS has read.
+/// Checks that an auctioneer leads in a term, according to the part of the log that this BBS has read.
 ///
 /// # Errors
-/// `StaleTerm` if it does not lead; `Unavailable` if this BBS has not read the log up to that term.
+/// `StaleTerm` if the auctioneer does not lead. `Unavailable` if this BBS has not read the log up to that
+/// term.
 pub(crate) fn check_auctioneer(world: &World, id: &ServiceId, term: u64) -> Result<(), Refusal> {
     let leader = world.cluster().and_then(|cluster| cluster.auctioneer.as_ref());
     if leader.is_none_or(|leader| leader.term < term) {
@@ -142,16 +145,16 @@ pub(crate) fn check_auctioneer(world: &World, id: &ServiceId, term: u64) -> Resu
 }
 
 impl Batch<'_> {
-    /// Judges one command. It becomes a decision if it changes something, or if its request id must be
-    /// remembered.
+    /// Judges one command. The command becomes a decision if it changes something, or if its request id must
+    /// be remembered.
     fn judge_command(&mut self, queued: &QueuedCommand) -> Verdict {
         self.check_domain(queued)?;
         self.check_term(queued)?;
-        // A request that was already carried out gets the same answer, even after its timeout.
+        // A request that was already carried out gets the first answer again, even after its timeout.
         if let Some(version) = self.remembered_version(queued)? {
             return Ok(version);
         }
-        // A dispatch with a key that was used before also gets the same answer.
+        // A dispatch with a key that was used before gets the answer of the first dispatch.
         let dispatched = self.dispatched_version(&queued.command)?;
         if let Some(version) = dispatched.filter(|_| queued.envelope.request_id.is_none()) {
             return Ok(version);
@@ -169,15 +172,15 @@ impl Batch<'_> {
             let recorded = self.record(queued, events)?;
             self.grow(queued, growth);
             let version = dispatched.unwrap_or(recorded);
-            // The command may cause several decisions: the next round makes the next one.
+            // The command may cause several decisions. Each round makes one decision.
             if !queued.converges_several() || self.is_full() {
                 return Ok(version);
             }
         }
     }
 
-    /// Adds one decision for the events and one for each task that the events launch. If one of these
-    /// decisions fails, none is added.
+    /// Adds one decision for the events, and one decision for each task that the events launch. If one of
+    /// these decisions fails, none of them is added.
     fn record(&mut self, queued: &QueuedCommand, events: Vec<Event>) -> Verdict {
         let launches = self.launched_tasks(&queued.command, &events);
         let decision = self.decision(queued, events);
@@ -218,8 +221,8 @@ impl Batch<'_> {
         self.json.len() >= limits::ENTRY_BYTES / 2
     }
 
-    /// Refuses a client's command if its aggregate is not in the domain that the subject of the request
-    /// names.
+    /// Refuses a client's command if the domain of its aggregate differs from the domain in the subject of
+    /// the request.
     fn check_domain(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
         let Actor::Client { domain, .. } = &queued.actor else { return Ok(()) };
         let stored = match &queued.command {
@@ -255,8 +258,8 @@ impl Batch<'_> {
         Err(Refusal::new(Code::Forbidden, why))
     }
 
-    /// Refuses a command of an auctioneer that no longer leads. Another one may have been elected while the
-    /// command waited.
+    /// Refuses a command of an auctioneer that no longer leads. Another auctioneer may have been elected
+    /// while the command waited.
     fn check_term(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
         match (&queued.actor, queued.term) {
             (Actor::Auctioneer(id), Some(term)) => check_auctioneer(self.world, id, term),
@@ -271,7 +274,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the version that an earlier copy of the same request produced; `None` if the request was not
+    /// Returns the version that an earlier copy of the same request produced. `None` if the request was not
     /// carried out yet.
     fn remembered_version(&self, queued: &QueuedCommand) -> Result<Option<u64>, Refusal> {
         let Some(id) = queued.envelope.request_id.clone() else { return Ok(None) };
@@ -303,8 +306,8 @@ impl Batch<'_> {
         self.domains.get(domain).or_else(|| self.world.domain(domain))
     }
 
-    /// Returns `true` if a domain is fresh. The times in the log may be ahead of the clocks, both on the
-    /// domain's subject and on the subject of the batch. The result is corrected for both.
+    /// Returns `true` if a domain is fresh. The timestamps of the log may be ahead of the clocks, both on the
+    /// domain's subject and on the subject of the batch. The function corrects for both differences.
     fn is_fresh(&self, domain: &Domain) -> bool {
         let lead = self.now.since(self.times.clock_time());
         let now = self.at - lead + self.times.ahead(|| Subject::Domain(domain.clone()));
@@ -443,7 +446,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the cause of a decision; `None` if the decision starts a chain.
+    /// Returns the cause of a decision. `None` if the decision is the first of a chain of causes.
     fn cause(&self, command: &AggregateCommand, events: &[Event]) -> Option<Cause> {
         if let Some(eviction) = command.eviction() {
             return self.check_preemption(&eviction.preemptor).ok();
@@ -478,8 +481,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the aggregate that the decision names. A command that desires or launches something starts a
-    /// new epoch if it produces events.
+    /// Returns the aggregate of the decision. If a command that desires or launches something produces
+    /// events, the aggregate has a new epoch.
     fn aggregate(&self, command: &AggregateCommand, events: &[Event]) -> Aggregate {
         match command {
             AggregateCommand::Process(guid, command) => {
@@ -668,7 +671,8 @@ fn events(of_cell: Vec<cell::Event>) -> Vec<Event> {
     of_cell.into_iter().map(Event::Cell).collect()
 }
 
-/// Returns a placeholder domain for a decision about an unknown guid, which the state machines never make.
+/// Returns a placeholder domain for a decision about an unknown guid. The state machines never make such a
+/// decision.
 fn unknown_domain() -> Domain {
     Domain::new("unknown").expect("the name is valid")
 }

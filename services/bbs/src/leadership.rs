@@ -1,4 +1,4 @@
-//! Leadership of this BBS: whether the log names it as leader, and whether it can make progress.
+//! Leadership of this BBS. A BBS leads if the log names it as leader and it can make progress.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use schemas::cluster::Leader;
 use schemas::message::LeaderHeartbeat;
 use schemas::names::ServiceId;
 
-/// Time after which a leader stops leading if its decisions are in flight and the follower delivers nothing.
-/// When the journal changes its own leader, it is unavailable for 4 to 9 s, so the timeout is longer.
+/// Time without deliveries after which a leader with decisions in flight (sent, but not delivered) stops
+/// leading. When the journal changes its own leader, it is unavailable for 4 to 9 s, so the timeout is
+/// longer.
 const STANDSTILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time for which a BBS whose clock is off does not lead, so that another BBS can take the lead. If no other
-/// BBS has taken it after this time, this BBS leads itself.
+/// BBS takes the lead within this time, this BBS leads.
 const YIELD_PERIOD: Duration = Duration::from_secs(10);
-/// Minimum interval between two attempts to leave the lead to another BBS.
+/// Minimum interval between the starts of two yield periods.
 const YIELD_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Inputs for the decision whether this BBS leads.
@@ -25,7 +26,7 @@ pub(crate) struct State {
     pub(crate) caught_up: bool,
     /// `true` if entries of this BBS are in flight.
     pub(crate) in_flight: bool,
-    /// `true` if the clock of this BBS is off and another BBS whose clock is correct is alive.
+    /// `true` if the clock of this BBS is off, and a live BBS has a correct clock.
     pub(crate) should_yield: bool,
 }
 
@@ -35,11 +36,11 @@ pub(crate) struct Leadership {
     election: Election,
     may_lead: bool,
     leads: bool,
-    /// Time of the last delivery, or the last time at which no delivery was expected.
+    /// Time of the last delivery. If no delivery is expected, the current time.
     progress_at: Timestamp,
     /// `true` if the journal is known to be ahead of the follower.
     is_behind: bool,
-    /// Start of the last period in which this BBS left the lead to another BBS.
+    /// Start of the last yield period: the period in which this BBS left the lead to another BBS.
     yields_since: Option<Timestamp>,
 }
 
@@ -61,7 +62,7 @@ impl Leadership {
         self.leads
     }
 
-    /// Returns `true` if the log names this BBS as the leader, even if it makes no progress.
+    /// Returns `true` if the log names this BBS as the leader, even if this BBS makes no progress.
     pub(crate) fn is_elected(&self) -> bool {
         self.election.is_leader()
     }
@@ -71,7 +72,7 @@ impl Leadership {
         self.election.term()
     }
 
-    /// Replaces the election with one that has received leader heartbeats before.
+    /// Replaces the election by one that has already received leader heartbeats.
     pub(crate) fn with_election(self, election: Election) -> Self {
         Self { election, ..self }
     }
@@ -97,8 +98,8 @@ impl Leadership {
         self.is_behind = true;
     }
 
-    /// Starts or stops leading according to the leader that the log names, once the log has been read to its
-    /// end. Returns the new value of [`Leadership::leads`] if it changed.
+    /// Starts or stops leading according to the leader in the log, once the log has been read to its end.
+    /// Returns the new value of [`Leadership::leads`] if it changed.
     pub(crate) fn follow(&mut self, leader: &Leader, state: State, now: Timestamp) -> Option<bool> {
         let State { caught_up, in_flight, should_yield } = state;
         self.election.follow(Some(leader), now);
@@ -109,7 +110,7 @@ impl Leadership {
     }
 
     /// Returns `true` if the decisions of this BBS do not reach the log. Other BBSs may still be able to
-    /// write. So this BBS then publishes no leader heartbeat, and the other BBSs campaign.
+    /// write. In this case this BBS publishes no leader heartbeat, so that the other BBSs campaign.
     fn stands_still(&mut self, in_flight: bool, now: Timestamp) -> bool {
         if !self.is_behind && !in_flight {
             self.progress_at = now;
@@ -117,8 +118,8 @@ impl Leadership {
         now.since(self.progress_at) >= STANDSTILL_TIMEOUT
     }
 
-    /// Returns `true` if this BBS leaves the lead to another BBS now. It does so only for [`YIELD_PERIOD`],
-    /// in case no other BBS can take the lead.
+    /// Returns `true` if this BBS leaves the lead to another BBS now. The result is `true` for at most
+    /// [`YIELD_PERIOD`], because no other BBS may be able to take the lead.
     fn should_yield_now(&mut self, should_yield: bool, now: Timestamp) -> bool {
         if !should_yield {
             return false;

@@ -1,4 +1,4 @@
-//! Leases: a lease records that the auctioneer reports to be working on an evaluation.
+//! Leases: a lease is the auctioneer's report that it works on an evaluation.
 //!
 //! If the auctioneer stops renewing a lease, it has lost the evaluation or is stuck. An evaluation was also
 //! lost if an earlier term never answered one of its deliveries, and a later term leases the same delivery.

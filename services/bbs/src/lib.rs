@@ -1,7 +1,7 @@
-//! The BBS: the state machine that makes all decisions.
+//! The BBS: the state machine that makes all decisions. A decision is one accepted command with its events.
 //!
 //! [`Bbs::step`] takes one input and returns the actions to perform. It does not wait, read a clock or draw
-//! random numbers.
+//! random numbers. The World is the state folded from the log.
 //!
 //! ```text
 //! request ──▶ shard queue ──▶ decide on a scratch copy of the World ──▶ append (compare-and-set)
@@ -14,9 +14,9 @@
 //! | `input`, `effect` | inputs and outputs |
 //! | `machine` | `step`, which composes the duties |
 //! | `command` | a command for one aggregate, on its way to its entry |
-//! | `judge` | judging of a batch of commands against the World and the earlier decisions of the batch |
+//! | `judge` | decisions about a batch of commands, based on the World and the earlier decisions of the batch |
 //! | [`queue`] | fair queues: actors take turns |
-//! | `log`, `shards`, `appends`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], `leases`, `living`, `clocks`, `timelines`, [`callbacks`], `convergence` | the duties, one type each |
+//! | `log`, `shards`, `appends`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], `leases`, `living`, `clocks`, `timelines`, [`callbacks`], `convergence` | the duties (parts of the state), one type each |
 
 mod appends;
 pub mod callbacks;

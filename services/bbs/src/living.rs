@@ -1,8 +1,9 @@
 //! The live BBSs and auctioneers, both leaders and standbys, according to their signs of life. The result is
-//! only displayed; no decision depends on it.
+//! for display only; no decision depends on it.
 //!
-//! On a bus without permissions any client can send signs of life under any id. So the number of services per
-//! role is limited. New services never displace existing ones, and the leader in the log always has a slot.
+//! On a bus without permissions, any client can send signs of life under any id. Therefore the number of
+//! services per role is limited. New services never displace existing services, except that the leader in the
+//! log always has a slot.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,11 +15,11 @@ use schemas::names::ServiceId;
 use schemas::query::{AppendProblem, ClocksRow, ServiceRow, Services};
 use schemas::{Position, Timestamp};
 
-/// Time without a sign of life after which a service counts as gone. After this time three signs of life are
-/// missing.
+/// Time without a sign of life after which a service counts as gone. In this time, a live service sends three
+/// signs of life.
 const ALIVE_TIMEOUT: Duration = Duration::from_secs(6);
-/// Time for which this BBS must have received its own signs of life. After this time it has certainly
-/// received those of all other live services as well.
+/// Time for which this BBS must have received its own signs of life. After this time, it has received the
+/// signs of life of all other live services, too.
 const LISTENING_PERIOD: Duration = ALIVE_INTERVAL.saturating_add(Duration::from_secs(1));
 
 /// Signs of life of all services.
@@ -26,8 +27,7 @@ const LISTENING_PERIOD: Duration = ALIVE_INTERVAL.saturating_add(Duration::from_
 pub(crate) struct LiveServices {
     others: BTreeMap<(Role, ServiceId), Service>,
     /// Start of the period in which this BBS has received its own signs of life without a gap, and the time
-    /// of the last one. The period proves that this BBS would also receive the signs of life of other
-    /// services.
+    /// of the last one. The period proves that this BBS could receive the signs of life of other services.
     listens: Option<(Timestamp, Timestamp)>,
 }
 
@@ -48,13 +48,13 @@ pub(crate) struct OwnService<'a> {
     pub(crate) program: &'a Program,
     /// Position, term and leadership.
     pub(crate) standing: LeadershipStatus,
-    /// Trouble with appends; `None` if they are healthy.
+    /// Problem with appends. `None` if appends work.
     pub(crate) append_problem: Option<&'a AppendProblem>,
 }
 
 impl LiveServices {
-    /// Records a sign of life. `here` is the position of this BBS, and `leader` the leader of the sender's
-    /// role in the log.
+    /// Records a sign of life. `here` is the position of this BBS. `leader` is the leader of the sender's
+    /// role, according to the log.
     ///
     /// Returns `true` if the sender is another service and has a slot.
     pub(crate) fn record(
@@ -94,8 +94,8 @@ impl LiveServices {
         true
     }
 
-    /// Returns `true` if there is a slot for another service of a role. A leader displaces the newest service
-    /// if necessary.
+    /// Returns `true` if there is a slot for another service of a role. If there is no free slot, a leader
+    /// displaces the newest service.
     fn make_room(&mut self, role: Role, leads: bool) -> bool {
         let same = || self.others.iter().filter(|((of, _), _)| *of == role);
         if same().count() < SERVICES_SHOWN {
@@ -116,7 +116,7 @@ impl LiveServices {
     /// Returns the services that are alive, including this BBS.
     ///
     /// A leader that was replaced while disconnected may still claim to lead. `leader` returns the leader of
-    /// a role in the log, which overrides such claims.
+    /// a role according to the log, which overrides such claims.
     pub(crate) fn services<'a>(
         &self,
         me: OwnService<'_>,

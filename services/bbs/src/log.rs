@@ -15,7 +15,7 @@ pub(crate) struct Log {
     reader: Reader,
     world: World,
     caught_up: bool,
-    /// Cached snapshot. It is reused while the World stays at the same position.
+    /// Cached snapshot, which is reused while the position of the World stays the same.
     snapshot: Option<WorldSnapshot>,
 }
 
@@ -25,12 +25,12 @@ pub(crate) enum Content {
     Entry(Arc<Entry>),
     /// A quarantined entry. It is folded as an entry without decisions.
     Quarantined(QuarantinedEntry),
-    /// An entry that this program does not understand, with the reason. The BBS must stop.
+    /// An entry that this program cannot interpret, with the reason. The BBS must stop.
     NotUnderstood(String),
 }
 
 impl Log {
-    /// Returns a log from a reader and the World at the position that the reader has reached.
+    /// Returns a log from a reader and from the World at the reader's position.
     pub(crate) const fn new(reader: Reader, world: World) -> Self {
         Self { reader, world, caught_up: false, snapshot: None }
     }
@@ -45,7 +45,7 @@ impl Log {
         &self.reader
     }
 
-    /// Returns the end of a subject.
+    /// Returns the position of a subject's last entry.
     pub(crate) fn end(&self, subject: &Subject) -> End {
         self.reader.end(subject)
     }
@@ -60,7 +60,7 @@ impl Log {
         &self.world
     }
 
-    /// Returns `true` if the follower has reached the journal's end once.
+    /// Returns `true` if the follower has reached the end of the journal at least once.
     pub(crate) const fn is_caught_up(&self) -> bool {
         self.caught_up
     }
@@ -75,8 +75,8 @@ impl Log {
         self.reader.quarantined()
     }
 
-    /// Decodes the message at a position. If this BBS wrote the entry, `own` is the entry with these bytes,
-    /// which need not be decoded again.
+    /// Decodes the message at a position. `own` is the entry that this BBS wrote with these bytes, if it
+    /// wrote the message. This entry need not be decoded again.
     pub(crate) fn read(
         &mut self,
         position: Position,
@@ -97,8 +97,8 @@ impl Log {
         }
     }
 
-    /// Applies an entry to the World. A quarantined entry (`None`) is applied as an entry without decisions.
-    /// Returns the changes.
+    /// Applies an entry to the World and returns the changes. A quarantined entry (`None`) is applied as an
+    /// entry without decisions.
     pub(crate) fn fold(&mut self, position: Position, entry: Option<&Entry>) -> Vec<Change> {
         match entry {
             Some(entry) => self.world.fold(position, entry),

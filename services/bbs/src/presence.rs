@@ -2,7 +2,7 @@
 //!
 //! A cell is lost after 15 s of silence and one unanswered probe. Time in which the BBS itself was paused,
 //! disconnected or not leading does not count as silence. If more than half of the cells, and at least two,
-//! fall silent together, the cause is probably the network. In that case they count as lost only after
+//! fall silent together, the probable cause is the network. The silent cells then count as lost only after
 //! another minute.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +17,10 @@ use schemas::names::{CellId, FolderId, Incarnation};
 pub struct Config {
     /// Silence after which a cell is probed.
     pub silence: Duration,
-    /// Additional time before silent cells count as lost if most cells are silent. The cause may be a network
-    /// fault.
+    /// Additional time before silent cells count as lost if most cells are silent. A network fault is then
+    /// the probable cause.
     pub mass_loss_wait: Duration,
-    /// Maximum time between two calls of [`Presence::check`]. After a longer time, the BBS is assumed to have
+    /// Maximum time between two calls of [`Presence::check`]. If more time passes, the BBS is assumed to have
     /// been paused.
     pub pause: Duration,
 }
@@ -35,8 +35,8 @@ impl Default for Config {
     }
 }
 
-/// Time for which the BBS remembers a cell that the log does not record as present. Within this time it still
-/// recognises a delayed heartbeat of that cell.
+/// Time for which the BBS remembers a cell that the log does not record as present. Within this time, the BBS
+/// recognises delayed heartbeats of that cell.
 const ABSENT_CELL_RETENTION: Duration = Duration::from_mins(10);
 
 /// The leader's record of the last sign of life of each cell: a heartbeat or a response to a probe.
@@ -45,7 +45,7 @@ pub struct Presence {
     settings: Config,
     watches: BTreeMap<CellId, Watch>,
     silences: Silences,
-    /// `true` if the next [`Presence::check`] must inspect all cells, even if none of them is due.
+    /// `true` if the next [`Presence::check`] must inspect all cells, even if no cell is due.
     changed: bool,
     looked_at: Timestamp,
     /// Highest number of missing cells reported during the current mass loss; `None` outside of a mass loss.
@@ -53,11 +53,11 @@ pub struct Presence {
     is_disconnected: bool,
 }
 
-/// Index of the present cells by the time of their last sign of life. It makes the cost of a heartbeat
-/// independent of the number of cells.
+/// Index of the present cells by the time of their last sign of life. With this index, the cost of a
+/// heartbeat does not depend on the number of cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Silences {
-    /// Cells without a probe, by the time of their last sign of life.
+    /// Cells without a probe, sorted by the time of their last sign of life.
     quiet: BTreeSet<(Timestamp, CellId)>,
     /// Number of cells with a probe in flight or unanswered.
     probed: usize,
@@ -68,7 +68,7 @@ struct Silences {
 enum Silence {
     /// The log does not record the cell as present.
     Absent,
-    /// No probe was sent since the cell's last sign of life, which was at this time.
+    /// No probe was sent since the cell's last sign of life. The value is the time of that sign of life.
     Quiet(Timestamp),
     /// A probe is in flight or unanswered.
     Probed,
@@ -100,7 +100,7 @@ struct Watch {
     folder: Option<FolderId>,
     sequence: u64,
     probe: Probe,
-    /// `true` if the log records the cell as present. The silence of other cells is ignored.
+    /// `true` if the log records the cell as present. The silence of absent cells is ignored.
     present: bool,
 }
 
@@ -116,13 +116,16 @@ enum Probe {
 pub enum HeartbeatVerdict {
     /// The cell is alive.
     Alive,
-    /// The heartbeat is older than one that was received before.
+    /// The heartbeat is older than another one that the BBS has already received.
     Old,
     /// The heartbeat may be a delayed copy, so the cell must be probed.
     ///
-    /// There are two cases. The incarnation of the heartbeat may seem older than the known one; this also
-    /// happens if the rep's clock was set back before it started. Or this leader has not received a heartbeat
-    /// of the known incarnation before, and the content differs from the log.
+    /// There are two cases:
+    ///
+    /// - The incarnation of the heartbeat seems older than the known one. This also happens if the rep's
+    ///   clock was set back before the rep started.
+    /// - This leader has not received a heartbeat of the known incarnation before, and the content differs
+    ///   from the log.
     Doubtful,
 }
 
@@ -132,7 +135,7 @@ pub struct Actions {
     pub probe: Vec<CellId>,
     /// Cells that are lost.
     pub lost: Vec<CellId>,
-    /// Number of missing cells if a mass loss has just started or spread; otherwise `None`.
+    /// Number of missing cells. `None` unless a mass loss has just started or spread.
     pub mass_loss: Option<usize>,
 }
 
@@ -151,7 +154,8 @@ impl Presence {
         }
     }
 
-    /// Returns `true` if silent cells are not considered lost because most cells are silent together.
+    /// Returns `true` during a mass loss: most cells are silent together, so silent cells do not count as
+    /// lost yet.
     #[must_use]
     pub const fn guards_mass_loss(&self) -> bool {
         self.mass_loss.is_some()
@@ -163,7 +167,7 @@ impl Presence {
         self.watches.len()
     }
 
-    /// Starts the detection when this BBS begins to lead. Earlier signs of life do not count.
+    /// Starts the detection when this BBS begins to lead. Signs of life before this time do not count.
     pub fn start_leading(&mut self, now: Timestamp) {
         self.watches.clear();
         self.silences = Silences::default();
@@ -210,7 +214,8 @@ impl Presence {
                 return HeartbeatVerdict::Doubtful;
             }
             if news && watch.incarnation.is_none() && known == Some(incarnation) {
-                // The sequence number of its last heartbeat is unknown: only the previous leader received it.
+                // The sequence number of the last heartbeat is unknown, because only the previous leader
+                // received that heartbeat.
                 (watch.heard, watch.probe) = (now, Probe::None);
                 return HeartbeatVerdict::Doubtful;
             }
@@ -222,7 +227,7 @@ impl Presence {
         })
     }
 
-    /// Changes the record of a cell, and creates it if necessary.
+    /// Changes the record of a cell. Creates the record if it does not exist.
     fn change<R>(&mut self, cell: &CellId, now: Timestamp, change: impl FnOnce(&mut Watch) -> R) -> R {
         let watch = self.watches.entry(cell.clone()).or_insert(Watch::since(now));
         let before = watch.silence();
@@ -236,10 +241,10 @@ impl Presence {
         self.change(&beat.cell_id, now, |watch| watch.record(beat, now));
     }
 
-    /// Handles the response to a probe. The responding incarnation is the live one.
+    /// Handles the response to a probe. The incarnation that responds is the live one.
     ///
-    /// Returns `false` if a later heartbeat of that incarnation arrived before the response. In this case the
-    /// response still is a sign of life, but its content is outdated.
+    /// Returns `false` if a later heartbeat of that incarnation arrived before the response. The response is
+    /// then still a sign of life, but its content is outdated.
     pub fn handle_probe_response(&mut self, beat: &Heartbeat, now: Timestamp) -> bool {
         self.change(&beat.cell_id, now, |watch| {
             let overtaken = watch.has_later_than(beat);
@@ -280,8 +285,8 @@ impl Presence {
         watch.folder.filter(|_| now.since(watch.heard) < self.settings.silence)
     }
 
-    /// Returns the time of a cell's last sign of life; `None` if this BBS has received none since it began to
-    /// lead.
+    /// Returns the time of a cell's last sign of life. `None` if this BBS has received no sign of life since
+    /// it began to lead.
     #[must_use]
     pub fn last_sign_of_life(&self, cell: &CellId) -> Option<Timestamp> {
         self.watches.get(cell).filter(|watch| watch.folder.is_some()).map(|watch| watch.heard)
@@ -311,7 +316,7 @@ impl Presence {
     }
 
     /// Checks the cells that the log records as present. A BBS calls this function after every input. For
-    /// speed, the function inspects the cells only if one of them is due or may have changed.
+    /// speed, the function inspects the cells only if a cell is due or the set of cells may have changed.
     pub fn check<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) -> Actions {
         if self.is_disconnected {
             self.looked_at = now;
@@ -345,14 +350,14 @@ impl Presence {
         look
     }
 
-    /// Returns `true` if a cell was silent for too long or is probed, or if a mass loss may be over.
+    /// Returns `true` if a cell was silent for too long, if a cell is probed, or if a mass loss may be over.
     fn is_due(&self, now: Timestamp) -> bool {
         self.mass_loss.is_some()
             || self.silences.probed > 0
             || self.first_silence().is_some_and(|silent| silent <= now)
     }
 
-    /// Watches the present cells, and removes the others after [`ABSENT_CELL_RETENTION`].
+    /// Watches the present cells. Removes absent cells after [`ABSENT_CELL_RETENTION`].
     fn watch_present<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) {
         let present: BTreeSet<&CellId> = present.collect();
         for (cell, watch) in &mut self.watches {
@@ -368,12 +373,13 @@ impl Presence {
         self.watches.retain(|_, watch| watch.present || now.since(watch.heard) < ABSENT_CELL_RETENTION);
     }
 
-    /// Delays losses while most cells are missing: a cell then counts as lost only after `mass_loss_wait` of
-    /// additional silence.
+    /// Delays losses while most cells are missing. A missing cell then counts as lost only after
+    /// `mass_loss_wait` of additional silence.
     ///
-    /// Each cell's time is measured separately, so a cell that falls silent later gets the full time. Even if
-    /// the network fails for all cells at once, the cells sent their last heartbeats at different times. So
-    /// this function already counts a cell as missing after half of the normal silence.
+    /// The additional silence is measured for each cell separately, so a cell that falls silent later gets
+    /// the full time. Even if the network fails for all cells at once, the cells sent their last heartbeats
+    /// at different times. To detect such a fault early, this function counts a cell as missing after half of
+    /// the normal silence.
     fn guard_mass_loss(&mut self, look: &mut Actions, now: Timestamp) {
         let quiet = |watch: &&Watch| now.since(watch.heard) >= self.settings.silence / 2;
         let present = || self.watches.values().filter(|watch| watch.present);
@@ -393,8 +399,8 @@ impl Presence {
         }
     }
 
-    /// Ends a mass loss because most cells are present. Cells that are still silent may be about to return
-    /// too, so they are probed again.
+    /// Ends a mass loss because most cells are present. The cells that are still silent may be about to
+    /// return, so they are probed again.
     fn end_mass_loss(&mut self, look: &mut Actions) {
         if self.mass_loss.take().is_some() {
             for cell in look.lost.drain(..) {
@@ -431,7 +437,7 @@ impl Watch {
         };
     }
 
-    /// Returns `true` if a later heartbeat of the same incarnation was received.
+    /// Returns `true` if a later heartbeat of the same incarnation has already arrived.
     fn has_later_than(&self, beat: &Heartbeat) -> bool {
         self.incarnation == Some(beat.presence.incarnation) && beat.sequence < self.sequence
     }
@@ -523,7 +529,7 @@ mod tests {
         quiet_until(&mut presence, &cells, 10);
         assert_eq!(presence.check(cells.iter(), at(100)), Actions::default());
         assert_eq!(presence.check(cells.iter(), at(102)), Actions::default());
-        // A probe that was in flight during the pause does not count either.
+        // The probe was in flight during the pause, so its failure does not count either.
         let mut presence = Presence::new(Config::default());
         quiet_until(&mut presence, &cells, 14);
         assert_eq!(presence.check(cells.iter(), at(15)).probe, cells);
@@ -612,8 +618,8 @@ mod tests {
         fixtures::heartbeat(cell.as_str(), incarnation, sequence)
     }
 
-    /// Simulates cells that send a heartbeat every 5 s, staggered by 1.5 s, until the network fails after
-    /// `fails` seconds.
+    /// Simulates cells that each send a heartbeat every 5 s. The cells are staggered by 1.5 s. The network
+    /// fails after `fails` seconds.
     fn staggered(presence: &mut Presence, cells: &[CellId], fails: u64, until: u64) -> Vec<Actions> {
         let mut looks = vec![];
         for half in 0..=until * 2 {
@@ -716,7 +722,7 @@ mod tests {
             presence.handle_heartbeat(&beat(&cells[0], 1, 2), None, false, at(4)),
             HeartbeatVerdict::Alive
         );
-        // A new leader knows the incarnation from the log.
+        // A new leader reads the incarnation from the log.
         let mut fresh = Presence::new(Config::default());
         let known = Some(Incarnation(uuid::Uuid::from_u64_pair(2, 0)));
         assert_eq!(fresh.handle_heartbeat(&later, known, false, at(2)), HeartbeatVerdict::Doubtful);

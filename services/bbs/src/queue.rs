@@ -1,4 +1,4 @@
-//! Fair queues: an actor with many commands does not delay the others.
+//! Fair queues: an actor with many commands does not delay other actors.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,11 +6,11 @@ use schemas::entry::Actor;
 
 use crate::command::QueuedCommand;
 
-/// A fair queue. Names take turns, and each turn takes the oldest item of a name.
+/// A fair queue. Names take turns. Each turn removes the oldest item of one name.
 #[derive(Clone, Debug)]
 pub struct FairQueue<K, T> {
     queues: BTreeMap<K, VecDeque<T>>,
-    /// Names with queued items, the next one first.
+    /// Names with queued items, in the order of their turns.
     turns: VecDeque<K>,
     len: usize,
 }
@@ -70,11 +70,11 @@ impl<K: Ord + Clone, T> FairQueue<K, T> {
 
 /// Commands that wait in one shard. The commands of an actor keep their order, and actors take turns.
 ///
-/// Clients as a group and internal actors as a group also take turns, so that reports of a thousand cells do
+/// The group of clients and the group of internal actors also take turns. So reports of a thousand cells do
 /// not delay a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    /// Commands that are decided again, before all others.
+    /// Commands that must be decided again. They precede all other commands.
     retries: VecDeque<QueuedCommand>,
     /// Commands of clients and operators.
     clients: FairQueue<Actor, QueuedCommand>,
@@ -85,7 +85,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Queues a command after its actor's other commands.
+    /// Queues a command after the other commands of its actor.
     pub(crate) fn push_back(&mut self, command: QueuedCommand) {
         let turns = if is_client(&command.actor) { &mut self.clients } else { &mut self.internal };
         turns.push(command.actor.clone(), command);
@@ -110,8 +110,8 @@ impl Queue {
         first.pop().or_else(|| second.pop())
     }
 
-    /// Removes and returns the next command of a client or an operator. Commands that are decided again still
-    /// go first.
+    /// Removes and returns the next command of a client or an operator. Commands that must be decided again
+    /// come first.
     pub(crate) fn pop_client(&mut self) -> Option<QueuedCommand> {
         self.retries.pop_front().or_else(|| self.clients.pop())
     }
@@ -133,8 +133,8 @@ impl Queue {
         self.internal.retain(keep);
     }
 
-    /// Returns the clients of the commands that are decided again, then those with other queued commands in
-    /// the order of their turns.
+    /// Returns the clients of the commands that must be decided again, followed by the other clients in the
+    /// order of their turns.
     pub(crate) fn next_clients(&self) -> impl Iterator<Item = &Actor> {
         let again = self.retries.iter().map(|command| &command.actor).filter(|actor| is_client(actor));
         again.chain(&self.clients.turns)

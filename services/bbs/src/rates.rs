@@ -7,12 +7,13 @@ use schemas::names::Domain;
 use schemas::quota::COMMANDS_PER_SECOND;
 use schemas::{Code, Refusal, Timestamp};
 
-/// Size of a burst: a domain may send as many commands at once as its quota allows for this time.
+/// Duration of a burst. A domain may send at once as many commands as its quota allows for this duration.
 const BURST: Duration = Duration::from_secs(10);
-/// Number of remembered domains above which domains that have their full allowance again are dropped.
+/// Maximum number of remembered domains. Above this number, domains with their full allowance are dropped.
 const MAX_DOMAINS: usize = 1_024;
 
-/// Time at which each domain will have its full allowance again: the commands of one [`BURST`].
+/// Time at which each domain has its full allowance again. The full allowance is the number of commands of
+/// one [`BURST`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rates(BTreeMap<Domain, Timestamp>);
 

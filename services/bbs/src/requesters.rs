@@ -1,4 +1,4 @@
-//! Pending replies. A message of many parts is answered once all of its parts are decided. This module also
+//! Pending replies. A message with several parts is answered once all its parts are decided. This module also
 //! counts the waiting commands of each client.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,20 +22,20 @@ pub(crate) struct PendingReplies {
     clients: BTreeMap<(Domain, ClientName), BTreeSet<u64>>,
 }
 
-/// A message of many parts.
+/// A message with several parts.
 #[derive(Clone, Debug)]
 struct Message {
     parts: Parts,
-    /// Verdicts by the index of the part.
+    /// Verdicts (the replies to the single parts) by the index of the part.
     verdicts: BTreeMap<usize, Verdict>,
 }
 
-/// Content of a message of many parts.
+/// Content of a message with several parts.
 #[derive(Clone, Debug)]
 pub(crate) enum Parts {
-    /// Reports of a rep. Each gets its own result in the reply.
+    /// Reports of a rep. Each report gets its own result in the reply.
     Reports(Vec<Report>),
-    /// Number of outcomes and evictions of an auctioneer. They share one result.
+    /// Number of outcomes and evictions of an auctioneer. All of them share one result.
     Outcomes(usize),
 }
 
@@ -76,13 +76,13 @@ impl PendingReplies {
         Ok(())
     }
 
-    /// Registers a message of many parts.
+    /// Registers a message with several parts.
     pub(crate) fn register(&mut self, token: u64, parts: Parts) {
         self.messages.insert(token, Message { parts, verdicts: BTreeMap::new() });
     }
 
-    /// Records the verdict of a command. `position` is the log position that the verdict is based on. Returns
-    /// the token and the reply if the reply is complete.
+    /// Records the verdict of a command. `position` is the log position on which the verdict is based. If the
+    /// reply to the request is complete, returns the token of the request and the reply.
     pub(crate) fn settle(
         &mut self,
         command: &QueuedCommand,
@@ -120,7 +120,7 @@ impl PendingReplies {
         }
     }
 
-    /// Returns the number of messages of many parts that are waiting.
+    /// Returns the number of waiting messages with several parts.
     pub(crate) fn messages(&self) -> usize {
         self.messages.len()
     }
@@ -141,8 +141,8 @@ impl Message {
         let position = world.position();
         match self.parts {
             Parts::Outcomes(_) => {
-                // The reply only reports parts that were not decided, and parts of a deposed auctioneer. Any
-                // other refusal means that the work has changed in the meantime.
+                // The reply only reports parts that were not decided, and parts of a deposed auctioneer.
+                // Every other refusal shows that the work has changed since the auctioneer sent its message.
                 let told = [Code::Unavailable, Code::StaleTerm];
                 let mut refusals = self.verdicts.into_values().filter_map(Result::err);
                 let refusal = refusals.find(|refusal| told.contains(&refusal.code));

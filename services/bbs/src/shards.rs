@@ -1,9 +1,12 @@
-//! Group commit: a queue of commands and at most one entry in flight for each subject of the journal.
+//! Group commit: a queue of commands and at most one entry in flight for each subject of the journal. An
+//! entry in flight (a [`Flight`]) was sent to the journal and is not settled yet. The commands of a flight
+//! are decided: the BBS has turned each of them into events.
 //!
-//! Commands that arrive while an entry is in flight wait for the next entry. An entry in flight (a
-//! [`Flight`]) is settled when the follower delivers an entry of its subject, not when the journal responds
-//! to the append. If the outcome of an append is unknown, the subject's last entry is read and the append is
-//! repeated unchanged. Compare-and-set accepts only one of the two appends.
+//! Commands that arrive while an entry of their subject is in flight wait for the next entry. A follower
+//! delivers the journal's entries to this BBS. A flight is settled when the follower delivers an entry of the
+//! same subject, not when the journal responds to the append. If the outcome of an append is unknown, the BBS
+//! reads the subject's last entry and repeats the append unchanged. Compare-and-set accepts only one of the
+//! two appends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use crate::command::{QueuedCommand, Requester, Verdict};
 use crate::judge::Growth;
 use crate::queue::{Queue, is_client};
 
-/// Number of clients at the head of a queue that admission considers.
+/// Number of clients at the head of a queue from which admission chooses the next command.
 const MAX_NEXT_CLIENTS: usize = 16;
 
 /// Selection of the commands that may go into the next entry of a subject.
@@ -31,22 +34,22 @@ pub(crate) enum Admission {
     ClientsOnly,
 }
 
-/// An entry that was sent to the journal and is not settled.
+/// An entry that was sent to the journal and is not settled yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {
     pub(crate) entry: Arc<Entry>,
     /// The entry as it was sent.
     pub(crate) bytes: Bytes,
-    /// Position that the subject's last entry must have.
+    /// Position that the subject's last entry must have. Otherwise the journal rejects the append.
     pub(crate) expected: Position,
-    /// Decided commands in order, each with its verdict. The verdicts are sent when the entry is in the
-    /// journal. If another entry was stored first, the commands are decided again.
+    /// Decided commands in order, each with its verdict (the reply to the client). The verdicts are sent when
+    /// the entry is in the journal. If another entry was stored first, the commands are decided again.
     pub(crate) decided: Vec<(QueuedCommand, Verdict)>,
     /// Time of the first append.
     pub(crate) sent: Timestamp,
     /// State of the attempts to store the entry.
     pub(crate) attempts: Attempts,
-    /// Growth of domains through the entry.
+    /// Resources and objects that the entry adds to each domain, for quota checks.
     pub(crate) growth: Growth,
 }
 
@@ -56,7 +59,7 @@ pub(crate) enum Attempts {
     /// No attempt has failed.
     #[default]
     Open,
-    /// Every attempt was rejected, the last one for this reason. Nothing was stored.
+    /// Every attempt was rejected, and nothing was stored. Contains the reason of the last rejection.
     Rejected(String),
     /// The outcome of an attempt is unknown.
     Unknown,
@@ -67,9 +70,9 @@ pub(crate) enum Attempts {
 pub(crate) enum Delivered {
     /// No entry was in flight.
     NoFlight,
-    /// The delivered entry is the one in flight, which is now settled.
+    /// The entry in flight was delivered and is settled.
     Own(Flight),
-    /// Another entry was stored first. The one in flight can never be stored, and its commands must be
+    /// Another entry was stored first. The entry in flight can never be stored, and its commands must be
     /// decided again.
     Overtaken(Flight),
 }
@@ -84,14 +87,14 @@ pub(crate) struct Shards {
     clients_in_flight: BTreeMap<Subject, BTreeSet<Actor>>,
     /// Total bytes of the entries in flight.
     bytes: usize,
-    /// Growth of domains through all entries in flight.
+    /// Sum of [`Flight::growth`] over all entries in flight.
     growth: Growth,
-    /// Subjects with commands to decide in the next turn.
+    /// Subjects with commands to decide in the next turn (one pass of the machine over its ready subjects).
     ready: BTreeSet<Subject>,
     /// Subjects whose commands wait until fewer entries or bytes are in flight. The subject that has waited
     /// longest is first.
     deferred: VecDeque<Subject>,
-    /// Time at which a subject's last entry must be read, because the outcome of its flight is unknown.
+    /// Scheduled reads of the last entry of subjects, because the outcome of their flight is unknown.
     reads: BTreeMap<Subject, Timestamp>,
 }
 
@@ -133,8 +136,8 @@ impl Shards {
         std::mem::take(&mut self.queues).into_values().flatten().collect()
     }
 
-    /// Removes and returns all commands of processes and tasks. The commands of a subject stay in order:
-    /// those in flight come before the queued ones.
+    /// Removes and returns all commands of processes and tasks. The commands of each subject stay in order:
+    /// commands in flight come before queued commands.
     pub(crate) fn drain_shards(&mut self) -> Vec<QueuedCommand> {
         let flying: Vec<Subject> =
             self.flights.keys().filter(|subject| subject.is_shard()).cloned().collect();
@@ -184,7 +187,7 @@ impl Shards {
         queued.chain(flying.map(|(command, _)| command)).any(wanted)
     }
 
-    /// Marks a subject to be decided in the next turn, if it has queued commands and no entry in flight.
+    /// Marks a subject for the next turn if the subject has queued commands and no entry in flight.
     pub(crate) fn mark_ready(&mut self, subject: Subject) {
         if self.is_ready(&subject) {
             self.ready.insert(subject);
@@ -199,12 +202,13 @@ impl Shards {
         line.into_iter().chain(ready)
     }
 
-    /// Returns the commands that the next entry of a subject may contain if it is sent now; `None` if no
+    /// Returns the commands that an entry of a subject may contain if the entry is sent now. `None` if no
     /// command may be sent now.
     ///
-    /// Each entry costs a separate write and waits for all entries that were sent before it. So the commands
-    /// of one client are in at most [`CLIENT_ENTRIES_IN_FLIGHT`] flights. While at least `most_bytes` are in
-    /// flight, the commands of internal actors in a shard wait, so that they do not delay clients.
+    /// Each entry costs a separate write, and each entry waits for all entries sent before it. Therefore the
+    /// commands of one client are in at most [`CLIENT_ENTRIES_IN_FLIGHT`] flights. While at least
+    /// `most_bytes` are in flight, internal actors' commands in a shard wait, so that they do not delay
+    /// clients.
     pub(crate) fn admission(&self, subject: &Subject, most_bytes: usize) -> Option<Admission> {
         let queue = self.queues.get(subject).filter(|_| self.is_ready(subject))?;
         let in_few = |actor: &Actor| {
@@ -232,7 +236,7 @@ impl Shards {
         self.queues.keys().cloned().collect()
     }
 
-    /// Returns `true` if a batch can be decided: commands are queued, and no entry is in flight.
+    /// Returns `true` if the subject has queued commands and no entry in flight.
     fn is_ready(&self, subject: &Subject) -> bool {
         self.queues.contains_key(subject) && !self.flights.contains_key(subject)
     }
@@ -259,8 +263,8 @@ impl Shards {
         self.flights.get_mut(subject)
     }
 
-    /// Detaches the clients of all entries in flight from their commands, and returns copies of these
-    /// commands. The clients receive a reply before the outcome is known.
+    /// Detaches the clients from the commands of all entries in flight, and returns copies of these commands.
+    /// The clients receive a reply before the outcome of the entries is known.
     pub(crate) fn abandon_flights(&mut self) -> Vec<QueuedCommand> {
         let mut waiting = vec![];
         for (command, _) in self.flights.values_mut().flat_map(|flight| &mut flight.decided) {
@@ -277,7 +281,7 @@ impl Shards {
         self.flights.values().map(|flight| flight.sent).min()
     }
 
-    /// Removes and returns the flight of a subject. Its entry is not appended again.
+    /// Removes and returns the flight of a subject. The entry of this flight is not appended again.
     pub(crate) fn take_flight(&mut self, subject: &Subject) -> Option<Flight> {
         self.clients_in_flight.remove(subject);
         let flight = self.flights.remove(subject)?;
@@ -291,8 +295,9 @@ impl Shards {
         self.flights.get(subject).is_some_and(|flight| flight.entry.id == entry)
     }
 
-    /// Settles the flight of a subject with the entry that was delivered on it. The flight's own entry must
-    /// have exactly these bytes. If only the id is equal, the log does not contain the decisions of this BBS.
+    /// Settles the flight of a subject when the follower delivers an entry of this subject. The delivered
+    /// entry is the flight's own entry only if all bytes are equal. If only the ids are equal, the log does
+    /// not contain the decisions of this BBS.
     pub(crate) fn delivered(&mut self, subject: &Subject, bytes: &Bytes) -> Delivered {
         self.reads.remove(subject);
         match self.take_flight(subject) {
@@ -327,13 +332,13 @@ impl Shards {
         self.flights.len()
     }
 
-    /// Returns the growth of domains through the entries in flight.
+    /// Returns the sum of [`Flight::growth`] over all entries in flight.
     pub(crate) const fn growth(&self) -> &Growth {
         &self.growth
     }
 
-    /// Returns the sum of flights with commands of clients, ready and waiting subjects, and bytes in flight.
-    /// The sum is zero when the BBS is idle.
+    /// Returns a sum for leak checks: the flights with commands of clients, the ready subjects, the deferred
+    /// subjects, and the bytes in flight. The sum is zero when the BBS is idle.
     pub(crate) fn bookkeeping_total(&self) -> usize {
         self.clients_in_flight.len() + self.ready.len() + self.deferred.len() + self.bytes
     }
@@ -493,8 +498,8 @@ mod tests {
             (0..3).for_each(|token| shards.push(subject.clone(), command(token)));
         }
         assert_eq!(shards.queued(), 9);
-        // The commands of the first subject are decided and stored, those of the second are withdrawn, and
-        // those of the third are drained.
+        // The commands of the first subject are decided and stored. The commands of the second subject are
+        // withdrawn, and the commands of the third are drained.
         let taken: Vec<_> = std::iter::from_fn(|| shards.pop(&subjects[0], Admission::All)).collect();
         let flight = flight(&mut ids, taken);
         let (id, bytes) = (flight.entry.id, flight.bytes.clone());

@@ -1,9 +1,9 @@
 //! Subjects on which the log is ahead of the clocks: the time of their last entry is in the future.
 //!
-//! Times on a subject never go back. But the time on such a subject must not stand still until the clocks
-//! reach it. So it continues from the time of the last entry, at nine tenths of the speed of the clocks,
-//! until the clocks have caught up. As a result, a timer of one minute takes about one minute, even if the
-//! subject is an hour ahead.
+//! Times on a subject never go back. The time on such a subject must not stand still either while the clocks
+//! catch up. The time on the subject therefore continues from the time of the last entry, at nine tenths of
+//! the speed of the clocks, until the clocks have caught up. As a result, a timer of one minute takes about
+//! one minute, even if the subject is an hour ahead.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::clocks::TOLERANCE;
 /// Size of the smallest clock jump. A clock jumps if the time that it shows and the elapsed time differ by at
 /// least this much.
 const JUMP: Duration = Duration::from_secs(1);
-/// A subject's lead shrinks by the elapsed time divided by this.
+/// Divisor of the elapsed time: a subject's lead shrinks by the quotient.
 const SHRINK_DIVISOR: u32 = 10;
 
 /// Leads of subjects over the clocks.
@@ -28,8 +28,8 @@ pub(crate) struct Timelines {
 }
 
 impl Timelines {
-    /// Updates the leads with the time of decisions and the steady time. Returns how far the time of
-    /// decisions was set back; `None` if it was not.
+    /// Updates the leads with the time of decisions and the steady time. Returns the amount by which the time
+    /// of decisions was set back; `None` if this time was not set back.
     pub(crate) fn advance(&mut self, shown: Timestamp, now: Timestamp) -> Option<Duration> {
         let (shown_was, was) = self.last.replace((shown, now))?;
         let passed = now.since(was);

@@ -14,8 +14,8 @@ pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const MAX_QUERIES: usize = 100_000;
 /// Maximum number of positions by which a query may be ahead of the World.
 ///
-/// A position further ahead is not in this log. The client received it from another cluster, or before the
-/// log was restored to an earlier position.
+/// A position further ahead is not in this log. The client received the position from another cluster, or
+/// before the log was restored to an earlier position.
 pub(crate) const MAX_POSITIONS_AHEAD: u64 = 10_000;
 
 /// Waiting queries in order of arrival.
@@ -32,11 +32,12 @@ struct Waiting {
     query: Query,
 }
 
-/// Token of a request, with its query if the position is reached, or the refusal if it has waited too long.
+/// Token of a request. If the position is reached, the query. If the query has waited too long, the refusal.
 pub(crate) type ReadyQuery = (u64, Result<Query, Refusal>);
 
 impl WaitingQueries {
-    /// Stores a query until the World reaches the required position. The World is at `here` now.
+    /// Stores a query until the World reaches the required position. `here` is the current position of the
+    /// World.
     ///
     /// # Errors
     /// [`MAX_QUERIES`] queries are already waiting, or the position is more than [`MAX_POSITIONS_AHEAD`]
@@ -62,7 +63,8 @@ impl WaitingQueries {
         Ok(())
     }
 
-    /// Removes and returns the queries that need not wait any longer when the World is at `here`.
+    /// Removes and returns the queries that need not wait any longer. `here` is the current position of the
+    /// World.
     pub(crate) fn take_ready(&mut self, now: Timestamp, here: Position) -> Vec<ReadyQuery> {
         let ripe = self.queries.extract_if(.., |one| one.at_least <= here || one.until <= now);
         let answered = |one: Waiting| {

@@ -1,6 +1,7 @@
 //! `muster bench`: measures the whole system with in-memory containers.
 //!
-//! A follower of the log takes every figure: an event counts when it is delivered.
+//! All figures come from a follower of the log. The time of an event is the time of its delivery to this
+//! follower.
 
 mod cpu;
 mod error;
@@ -217,8 +218,8 @@ async fn measure(
     Ok(figures)
 }
 
-/// Desires processes and then tasks, with the given number of commands in flight. A client with little load
-/// is measured at the same time.
+/// Desires processes, waits for them, and then desires tasks, with the given number of commands in flight
+/// (sent, but not yet answered). At the same time, measures a client with little load.
 async fn measure_step(
     args: &BenchArgs,
     load: &Load,
@@ -277,7 +278,7 @@ async fn scale(
 }
 
 fn progress_bar() -> ProgressBar {
-    // An error that drops the bar also clears it, so that the error message has the line to itself.
+    // The bar is also cleared if an error drops it, so that the error message has a line of its own.
     let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
         bar.set_style(style);

@@ -1,7 +1,7 @@
 //! `muster dev`: a cluster on this machine, without other software.
 //!
 //! One process runs a BBS, an auctioneer and cells with real containers, on the embedded journal. Other
-//! terminals reach it through the Unix socket in its data folder. Ctrl-C stops all of it.
+//! terminals reach the cluster through the Unix socket in its data folder. Ctrl-C stops the whole cluster.
 
 mod replay;
 
@@ -48,12 +48,13 @@ const CONTAINERS_PER_CELL: u32 = 100;
 
 /// Folder of the cells, in the data folder.
 const CELLS_FOLDER: &str = "cells";
-/// Folder of the past snapshots, in the data folder.
+/// Folder of the snapshots of past states, in the data folder.
 const SNAPSHOTS_FOLDER: &str = "past";
 
-/// Polling interval and timeout of the start of the cluster.
+/// Polling interval and timeout while the cluster starts.
 const READY_POLL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
-/// Maximum time to wait for all cells before work is desired.
+/// Maximum time to wait for all cells before the items of the file are desired (created as processes or
+/// tasks).
 const CELLS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Run a whole cluster on this machine: cells with real processes, and the work described in a file
@@ -94,7 +95,7 @@ type CellAttributes = (Option<CellId>, GivenAttributes);
 
 fn parse_attributes(text: &str) -> Result<CellAttributes, InvalidValue> {
     let (cell, rest) = match text.split_once(':') {
-        // The value of an attribute may contain a colon, too.
+        // The value of an attribute may contain a colon.
         Some((cell, rest)) if !cell.contains('=') => (Some(cell), rest),
         Some(_) | None => (None, text),
     };
@@ -126,7 +127,7 @@ fn failed(why: impl Into<String>) -> Failure {
     Failure::new(Exit::Failed, "Failed", why)
 }
 
-/// Runs a local cluster until it is stopped. Its socket is in its data folder unless `socket` names another
+/// Runs a local cluster until it is stopped. The socket is in the data folder unless `socket` names another
 /// path.
 ///
 /// # Errors
@@ -177,8 +178,8 @@ pub(crate) async fn run(
     let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
     let mut local = start(&journal, &bus, &folder, (&watching, &args.traces))?;
     let tables = TableProjector::start(&journal, &folder, &watching);
-    // The cells start after the BBS. A cell that started earlier would announce itself to the BBS only after
-    // its next announcement interval.
+    // The cells start after the BBS. If a cell started earlier, it would announce itself to the BBS only
+    // after the next announcement interval.
     let mut result = tokio::select! {
         () = stop.cancelled() => Ok(()),
         why = local.failed() => Err(why.into()),
@@ -224,8 +225,8 @@ fn clear(folder: &Folder) -> Result<(), Failure> {
         .map_err(|error| failed(format!("can't clear the data folder {}: {error}", folder.path().display())))
 }
 
-/// Projector of the cluster's tables, in a file of its data folder. Its errors are logged and stop nothing
-/// else.
+/// Projector of the cluster's tables, in a file of the data folder. Errors of the projector are logged and
+/// stop no other part.
 struct TableProjector {
     running: JoinHandle<()>,
     stop: CancellationToken,
@@ -255,8 +256,9 @@ impl TableProjector {
     }
 }
 
-/// Keeps the tables up to date. Tables of another journal are replaced at once. Tables that another program
-/// version wrote, or that contain entries quarantined later, stay readable until the new tables are built.
+/// Keeps the tables up to date. Tables of another journal are replaced at once. Two kinds of tables stay
+/// readable until the new tables are built: tables of another program version, and tables with entries that
+/// were quarantined later.
 async fn run_projector(
     journal: Journal,
     file: &Path,
@@ -285,7 +287,7 @@ async fn run_projector(
     }
 }
 
-/// Returns the keys for secrets of a local cluster. Creates the key file in its data folder if there is none.
+/// Returns the keys for secrets of a local cluster. Creates the key file in the data folder if there is none.
 fn open_keys(folder: &Folder) -> Result<Keys, ServiceError> {
     let file = folder.path().join(secrets::KEY_FILE_NAME);
     if !file.exists() {
@@ -356,7 +358,7 @@ struct Display {
     live: bool,
 }
 
-/// Desires the items of the file, and shows events until the user quits or an error occurs.
+/// Creates the items of the file, and shows events until the user quits or an error occurs.
 async fn show(
     client: &Client,
     begin: Position,
@@ -386,7 +388,7 @@ async fn wait_until_ready(client: &Client) -> Result<(), Failure> {
     }
 }
 
-/// Waits until all cells are present, so that the first one does not get all the work. Gives up after a
+/// Waits until all cells are present, so that the first cell does not get all the work. Gives up after a
 /// timeout: a cell that cannot start logs the reason itself.
 async fn wait_for_cells(client: &Client, cells: u32) -> Result<(), Failure> {
     let begin = Instant::now();
@@ -401,8 +403,9 @@ async fn wait_for_cells(client: &Client, cells: u32) -> Result<(), Failure> {
     }
 }
 
-/// Desires an item. Existing objects are left unchanged, so a second start with the same file continues with
-/// the running work. Returns lines that describe how an existing object differs from the file.
+/// Creates the process or task that an item describes. Existing objects are left unchanged, so a second start
+/// with the same file continues the running work. Returns lines that describe how an existing object differs
+/// from the file.
 async fn desire(client: &Client, item: Item, file: &Path, rerun: bool) -> Result<Vec<String>, Failure> {
     let (what, done) = match item {
         Item::Lrp(lrp) => {

@@ -1,4 +1,4 @@
-//! Errors that prevent a service from starting, or that end it unexpectedly.
+//! Errors that prevent a service from starting, or that stop a service unexpectedly.
 
 use std::io;
 
@@ -14,8 +14,7 @@ use crate::bench::BenchError;
 use crate::home::HomeError;
 use crate::wire::run_error::RunError;
 
-/// Error that prevents a service, or a whole cluster in this process, from starting, or that ends it
-/// unexpectedly.
+/// Error that prevents a service or a cluster in this process from starting, or that stops it unexpectedly.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
     /// A cluster is required, but no server is named.
@@ -46,7 +45,7 @@ pub(crate) enum ServiceError {
     /// The system provides no randomness for the seed of ids.
     #[error("the system provides no randomness")]
     Randomness(#[source] io::Error),
-    /// The path of this program, which is needed to start shims, is unknown.
+    /// The path of this program is unknown. The path is needed to start shims.
     #[error("can't determine the path of this program")]
     Program(#[source] io::Error),
     /// The key file for secrets cannot be used.
@@ -66,8 +65,8 @@ pub(crate) enum ServiceError {
     Bench(#[from] BenchError),
 }
 
-/// Formats an error with its causes on one line. A cause is omitted if the message before it already ends
-/// with the text of the cause.
+/// Formats an error with its causes on one line. Omits a cause if the preceding message already ends with the
+/// text of the cause.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,9 +1,9 @@
 //! Small web server for the examples and for `muster bench --rolling`. Each answer names the instance that
 //! sent it. The server needs no program except muster.
 //!
-//! It stops as a service behind a router should. After SIGTERM it continues to answer for a moment, because
-//! the router is notified of the stop later. It then accepts no more connections, answers the open
-//! connections, and exits.
+//! Its shutdown is an example for services behind a router. After SIGTERM the server continues to answer for
+//! a moment, because the router is notified of the stop later. Afterwards it accepts no more connections,
+//! answers the open connections, and exits.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -21,9 +21,9 @@ use tokio::time::{sleep, timeout};
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes read from the head of a request.
 const MAX_HEAD_BYTES: u64 = 16 * 1024;
-/// Maximum number of concurrent connections. Further ones wait in the accept queue.
+/// Maximum number of concurrent connections. Further connections wait in the accept queue.
 const MAX_CONNECTIONS: usize = 512;
-/// Default time for which the server continues to answer after SIGTERM.
+/// Default drain time: the server continues to answer for this duration after SIGTERM.
 const DEFAULT_DRAIN: Duration = Duration::from_millis(100);
 /// Environment variable that overrides the default drain time, in milliseconds.
 pub(crate) const DRAIN_MS: &str = "DRAIN_MS";
@@ -34,8 +34,8 @@ struct ListenAddress {
     port: u16,
 }
 
-/// Serves requests on `PORT` until SIGTERM. With `check`, sends one request to a running server instead and
-/// reports the result.
+/// Serves requests on `PORT` until SIGTERM. With `check`, sends one request to a running server and reports
+/// the result.
 pub(crate) fn run(check: bool) -> ExitCode {
     match ListenAddress::from_environment()
         .and_then(|place| if check { check_server(&place) } else { serve(&place) })
@@ -99,8 +99,8 @@ fn serve(place: &ListenAddress) -> io::Result<()> {
     })
 }
 
-/// Serves until `asked` completes, and for `drain` longer. Every client that connects before the end gets an
-/// answer.
+/// Serves until `asked` completes, and for `drain` afterwards. Every client that connects before the end gets
+/// an answer.
 async fn serve_until(listener: TcpListener, asked: impl Future<Output = ()>, drain: Duration, body: String) {
     let mut open = JoinSet::new();
     // A client that disconnects early does not stop the server.
@@ -182,7 +182,7 @@ mod tests {
 
         end.send(()).unwrap();
         assert!(ask(port).await.unwrap().ends_with("hello\n"), "requests are answered during the drain time");
-        // A client that connected in time gets an answer even if its request arrives late.
+        // A client that connected before the end gets an answer even if its request arrives later.
         let mut slow = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let ask_late = async {
             sleep(drain + Duration::from_millis(200)).await;

@@ -1,8 +1,8 @@
-//! `muster cluster found`: the only way in which a log on NATS gets its first entry.
+//! `muster cluster found`: the only command that writes the first entry of a log on NATS.
 //!
 //! A stream that is missing or empty may be new, or its log may have been lost. A program cannot distinguish
-//! these cases, so no service founds a cluster. An operator does, once. If a script runs this command, a file
-//! that is stored apart from the log (`--mark`) records that the cluster was founded.
+//! these cases, so no service founds a cluster. An operator founds the cluster, once. For use in a script, a
+//! file that is stored apart from the log (`--mark`) records the founding.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -37,8 +37,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two attempts to reach the servers.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Name of the operator in the founding entry. It is constant because the credentials of a BBS writer contain
-/// no personal name.
+/// Name of the operator in the founding entry. The name is constant because the credentials of a BBS writer
+/// contain no personal name.
 const FOUNDER: &str = "founder";
 
 /// Advice in every message about a missing log.
@@ -115,7 +115,7 @@ pub(crate) async fn found(nats: &Nats, args: &FoundArgs) -> Result<Founded, Fail
     Ok(founded)
 }
 
-/// Decides on a founding. Returns the existing cluster, or `None` if a new one must be founded.
+/// Decides whether to found a cluster. Returns the existing cluster, or `None` if a new one must be founded.
 fn decide(
     held: Option<ClusterId>,
     marked: Option<ClusterId>,
@@ -174,7 +174,7 @@ async fn cluster(journal: &Journal) -> Result<ClusterId, Failure> {
     })
 }
 
-/// Queries all services for their cluster. Returns `None` if no service belongs to one.
+/// Queries all services for their cluster. Returns `None` if no service belongs to a cluster.
 async fn query_cluster(bus: &Bus) -> Result<Option<KnownCluster>, Failure> {
     let failed = |error: RequestError| Failure::new(Exit::Failed, "Bus", chain(&error));
     let subject = BusSubject::FoundingReply.to_string();

@@ -1,5 +1,5 @@
-//! Identity of a rep's data folder: the id of the folder, and the cluster that it belongs to. They prevent
-//! containers of one cluster from being mistaken for those of another.
+//! Identity of a rep's data folder: the id of the folder, and the id of its cluster. The identity prevents a
+//! rep from treating containers of another cluster as its own.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -20,7 +20,7 @@ use schemas::query::{ClusterRow, Filter, ShowAnswer};
 const CLUSTER_FILE: &str = "cluster";
 /// File in a data folder with the id of the folder.
 const ID_FILE: &str = "rep-id";
-/// Timeout of a query, and the pause before the next one.
+/// Timeout of a query. Also the pause before the next query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 const QUERY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -43,7 +43,7 @@ pub(crate) enum HomeError {
         path: PathBuf,
         /// Cluster of the folder.
         known: String,
-        /// Cluster of the BBS that answers.
+        /// Cluster of the BBS that answered.
         here: String,
     },
     /// The system provides no randomness for the folder's id.
@@ -63,8 +63,8 @@ pub(crate) fn default_cache_folder() -> Option<PathBuf> {
     caches.is_absolute().then(|| caches.join("muster"))
 }
 
-/// Waits until a BBS reports its cluster, and checks that the folder belongs to it. A new folder is assigned
-/// to this cluster.
+/// Waits until a BBS reports its cluster, and checks that the folder belongs to that cluster. A new folder is
+/// assigned to that cluster.
 ///
 /// # Errors
 /// The folder belongs to another cluster, or cannot be used.
@@ -78,7 +78,7 @@ pub(crate) async fn check_cluster(bus: &Bus, cell: &CellId, data: &Path) -> Resu
     Err(HomeError::OtherCluster { path: data.to_owned(), known, here })
 }
 
-/// Returns the cluster of a folder. `None` if the folder has not been assigned to one.
+/// Returns the cluster of a folder. `None` if the folder is not assigned to a cluster.
 pub(crate) fn recorded_cluster(data: &Path) -> Option<ClusterId> {
     let text = fs::read_to_string(data.join(CLUSTER_FILE)).ok()?;
     text.trim().parse().ok().map(ClusterId)
@@ -123,7 +123,7 @@ pub(crate) fn new_folder_id() -> Result<FolderId, HomeError> {
     Ok(FolderId(IdGenerator::new(seed).next(clock::now())))
 }
 
-/// Writes a file with one line atomically, and creates its folder if necessary.
+/// Writes a file with one line atomically. Creates the parent folder if necessary.
 ///
 /// # Errors
 /// The folder cannot be used.

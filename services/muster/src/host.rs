@@ -11,8 +11,8 @@ use schemas::resources::Resources;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Returns the memory of the host, and the free disk space of the folder or its nearest existing parent. A
-/// value that cannot be determined is 0.
+/// Returns the memory of the host and the free disk space of the folder. If the folder does not exist, the
+/// nearest existing parent counts. A value that cannot be determined is 0.
 pub(crate) fn resources(data: &Path) -> Resources {
     let folder = data.ancestors().find(|folder| folder.is_dir());
     let disk = folder.and_then(|folder| rustix::fs::statvfs(folder).ok());
@@ -40,8 +40,9 @@ pub(crate) fn version() -> String {
     format!("muster {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Returns the attributes of the cells on this host: its fingerprint, the attributes set by an operator, and
-/// the isolation. The operator's attributes override the fingerprint, but not the isolation.
+/// Returns the attributes of the cells on this host: the detected attributes, the attributes set by an
+/// operator, and the isolation. The operator's attributes override detected attributes, but not the
+/// isolation.
 ///
 /// # Errors
 /// The operator's attributes exceed a limit, or one of them is reserved.
@@ -80,7 +81,7 @@ fn fingerprint() -> BTreeMap<AttributeName, String> {
     found.into_iter().filter_map(known).collect()
 }
 
-/// Returns the first line of a kernel file. Empty if it cannot be read.
+/// Returns the first line of a kernel file. Empty if the file cannot be read.
 fn first_line(path: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().next().unwrap_or_default().trim().to_owned()
@@ -102,8 +103,8 @@ fn total_kib(meminfo: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Raises the soft limit on open files to the hard limit. Each container needs an open file of its rep, and
-/// the default limit is 1,024.
+/// Raises the soft limit on open files to the hard limit. The default limit of 1,024 is too low, because the
+/// rep keeps a file open for each container.
 pub(crate) fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

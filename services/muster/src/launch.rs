@@ -124,7 +124,7 @@ impl From<ServiceError> for Failure {
 
 async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
     let hangup = match service {
-        // The containers must not outlive the cluster, even if its terminal closes.
+        // The containers must not outlive the cluster. So the closing of its terminal stops the cluster.
         Service::Dev(_) => Hangup::Stop,
         Service::Bench(_)
         | Service::Bbs(_)
@@ -136,7 +136,7 @@ async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
         Failure::new(Exit::Failed, "Signal", format!("can't install signal handlers: {error}"))
     })?;
     let supervised = match service {
-        // These commands run several services, none of which represents the whole program.
+        // These commands run several services. No single service represents the whole program.
         Service::Dev(_) | Service::Bench(_) => None,
         Service::Bbs(_) | Service::Auctioneer(_) | Service::Rep(_) | Service::Projector(_) => {
             Supervised::from_environment(stop.clone())
@@ -213,7 +213,7 @@ pub(crate) fn nats(global: &Global) -> Option<Nats> {
     Some(Nats { urls, login, tls: global.tls.nats_tls(), refused: Arc::default() })
 }
 
-/// Returns the NATS servers once one of them can be reached. `None` if the service was stopped first.
+/// Returns the NATS servers once one of them is reachable. `None` if `stop` was cancelled first.
 async fn wait_for_server(global: &Global, stop: &CancellationToken) -> Result<Option<Nats>, ServiceError> {
     let nats = nats(global).ok_or(ServiceError::NoServer)?;
     Ok(nats.wait_for_server(stop).await?.then_some(nats))

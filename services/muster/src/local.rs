@@ -1,5 +1,5 @@
-//! A whole cluster in this process: a BBS, an auctioneer and cells, on a journal and bus that the caller
-//! passes.
+//! A whole cluster in this process: a BBS, an auctioneer and cells. The caller passes the journal and the
+//! bus.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,20 +35,20 @@ use crate::wire::run_error::RunError;
 use crate::wire::{auctioneer, bbs, rep};
 use crate::{home, host, transfers};
 
-/// Interval of health checks until a container of a local cluster is healthy. It is short because a user is
-/// waiting and there are few containers.
+/// Interval of health checks until a container of a local cluster is healthy. The interval is short because a
+/// user is waiting and the containers are few.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Kind of containers on the cells.
 #[derive(Clone, Debug)]
 pub(crate) enum ContainerKind {
-    /// Real processes with this isolation. Each cell has its own subfolder of this folder.
+    /// Real processes with this isolation. Each cell has a separate subfolder of this folder.
     Process(PathBuf, IsolationPolicy),
     /// Simulated containers in memory, which behave as their recipes specify.
     Scripted,
 }
 
-/// Source of bus connections for the roles. The replies to each role arrive at its own inbox.
+/// Source of bus connections for the roles. Each role receives replies at a separate inbox.
 pub(crate) trait RoleBus {
     /// Returns a bus connection whose replies arrive at this inbox.
     fn bus(&self, inbox: &Inbox) -> Result<Bus, BusError>;
@@ -69,7 +69,7 @@ pub(crate) struct LocalConfig {
     pub(crate) cache: Option<Cache>,
     /// Metrics and monitoring of the services.
     pub(crate) watching: MetricsRegistry,
-    /// Collector for the spans of decisions, if there is one.
+    /// Collector for the spans of decisions. `None` if spans are not collected.
     pub(crate) traces: Option<Collector>,
     /// Number of shards of a newly founded cluster. `None` selects the default.
     pub(crate) shards: Option<u16>,
@@ -91,7 +91,7 @@ pub(crate) struct Local {
 pub(crate) struct Cell {
     pub(crate) id: CellId,
     pub(crate) containers: Containers,
-    /// Token that stops the rep of this cell only.
+    /// Token that stops only the rep of this cell.
     pub(crate) stop: CancellationToken,
 }
 
@@ -119,7 +119,8 @@ impl Local {
         Ok(local)
     }
 
-    /// Starts a BBS that answers queries from the journal. Nothing is decided, placed or run.
+    /// Starts a BBS that answers queries from the journal. The cluster makes no decisions, places no work and
+    /// runs no containers.
     ///
     /// # Errors
     /// The system provides no randomness for the name of the BBS.
@@ -145,8 +146,8 @@ impl Local {
         let (id, seed) = identity("bbs")?;
         let settings = ::bbs::Config {
             id,
-            // The journal and the cells have the same lifetime, so an empty journal means that the cluster is
-            // new.
+            // An empty journal means that the cluster is new, because the journal and the cells are always
+            // created and deleted together.
             founding_shards: may_lead.then_some(shards.unwrap_or(DEFAULT_SHARDS)),
             presence,
             durability: journal.durability().to_string(),
@@ -157,7 +158,7 @@ impl Local {
             may_lead,
         };
         let lines = bbs::Connections { traces, ..bbs::Connections::in_process(journal.clone(), bus, cache) };
-        // Callbacks to this host are allowed, because the whole cluster and its clients are on it.
+        // The whole cluster and its clients are on this host, so callbacks to this host are allowed.
         let own = bbs::SharedResources::new(keys.clone(), Allowed::with_loopback())?;
         let watched = (lines.bus.clone(), journal.clone());
         let watch = BbsMetrics::register(&watching, watched, Arc::default(), stop.clone());
@@ -190,7 +191,8 @@ impl Local {
                 settings.unhealthy_monitoring_interval = PROBE_INTERVAL;
                 settings.keys = self.keys.clone();
                 settings.isolate = *isolate;
-                // Hides the folder of the cluster, which contains its keys and its socket.
+                // Hides the cluster's folder from the containers, because the folder contains the cluster's
+                // keys and socket.
                 settings.masked = folder.parent().map(Path::to_owned).into_iter().collect();
                 settings.artifacts.judge = transfers::judge(transfers::Reach::AlsoThisHost);
                 Containers::process(settings, inputs.clone()).await?
@@ -229,8 +231,8 @@ impl Local {
         }
     }
 
-    /// Stops the cluster and all its containers. The reps stop first, so that desired work stays desired and
-    /// no container's end counts as a crash.
+    /// Stops the cluster and all its containers. The reps stop first. Desired work therefore stays desired,
+    /// and the end of a container does not count as a crash.
     pub(crate) async fn end(mut self) {
         self.reps.cancel();
         let ends: Vec<_> = self
@@ -255,7 +257,8 @@ impl Local {
     }
 }
 
-/// Stops the containers that an earlier run left running in a folder because the run was killed.
+/// Stops the containers of an earlier run in a folder. The containers are still running because the earlier
+/// run was killed.
 ///
 /// # Errors
 /// The folder of a cell cannot be opened.

@@ -142,8 +142,8 @@ fn parse_from(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, c
         return Err(Muster::command().error(ErrorKind::ArgumentConflict, why));
     }
     let (path, leaf) = leaf(&matches);
-    // Only commands that show the cluster at a moment have an option of this type and name. `sql`, `what-if` and
-    // `decide` read the log or the tables themselves.
+    // Every command with an option `as_of` of this type shows the cluster at a moment. `sql`, `what-if` and
+    // `decide` evaluate the option themselves, because they read the log or the tables directly.
     let is_pinned = !["sql", "what-if", "decide"].contains(&path.as_str());
     let as_of = leaf.try_get_one::<AsOf>("as_of").ok().flatten().copied();
     muster.global.as_of = as_of.filter(|_| is_pinned);
@@ -162,8 +162,8 @@ fn leaf(matches: &ArgMatches) -> (String, &ArgMatches) {
     (words.join(" "), leaf)
 }
 
-/// Returns the command line with the command that an unknown word stands for. Fails with `error`, or with the
-/// commands to use, if it stands for none.
+/// Returns the command line in which a known command replaces an unknown word. If the word stands for no
+/// command, fails with `error`, or with the commands to use.
 fn without_synonym(arguments: Vec<OsString>, error: clap::Error) -> Result<Vec<OsString>, clap::Error> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else {
         return Err(error);

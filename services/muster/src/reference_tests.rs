@@ -1,6 +1,7 @@
-//! Tests that docs/reference/cli.md and docs/reference/configuration.md list every command, option and variable.
+//! Tests that docs/reference/cli.md and docs/reference/configuration.md list every command, option and
+//! variable.
 //!
-//! `MUSTER_WRITE_GOLDEN=1 cargo test -p muster reference` writes their tables again.
+//! `MUSTER_WRITE_GOLDEN=1 cargo test -p muster reference` writes the tables of these pages again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,7 +16,7 @@ const WRITE_VARIABLE: &str = "MUSTER_WRITE_GOLDEN";
 const BEGIN: &str = "<!-- generated -->\n";
 const END: &str = "<!-- end of generated -->";
 
-/// Compares the generated part of a page with `text`, or writes it.
+/// Compares the generated part of a page with `text`, or writes this part.
 fn check_page(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
     let page = std::fs::read_to_string(&path).unwrap();
@@ -55,7 +56,7 @@ fn reference_of_commands_is_up_to_date() {
     check_page("cli.md", &text);
 }
 
-/// Row of the table of variables.
+/// Row of the table of environment variables.
 #[derive(Default)]
 struct Variable {
     option: String,
@@ -85,7 +86,7 @@ fn reference_of_variables_is_up_to_date() {
     check_page("configuration.md", &text);
 }
 
-/// Adds the variable of an option.
+/// Adds the environment variable of an option.
 fn add(variables: &mut BTreeMap<String, Variable>, arg: &Arg, command: &str) {
     let Some(name) = arg.get_env().map(|name| name.to_string_lossy().into_owned()) else { return };
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();

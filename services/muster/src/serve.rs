@@ -90,7 +90,7 @@ pub(crate) struct BbsArgs {
     pub(crate) traces: TracesArgs,
 }
 
-/// Options of the cache for snapshots of the log's past states.
+/// Options of the cache of snapshots. A snapshot is the cluster's state at a past position of the log.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CacheArgs {
     #[arg(
@@ -106,7 +106,7 @@ pub(crate) struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// Returns the cache, or `None` if there is no folder for one.
+    /// Returns the cache. `None` if no folder for a cache is set.
     fn open(&self) -> Option<Cache> {
         let folder = self.cache.clone().or_else(home::default_cache_folder)?;
         Some(Cache { folder, spacing: self.snapshot_every })
@@ -266,11 +266,11 @@ fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, InvalidValue
 
 impl Nats {
     /// Waits until a server accepts a connection, because services and servers may be started in any order.
-    /// Returns `false` if the service was stopped first.
+    /// Returns `false` if the service was stopped before a server accepted.
     ///
     /// # Errors
-    /// The server rejects the login, or an address or file is not valid. Waiting would not resolve these
-    /// errors.
+    /// Returns an error if the server rejects the login, or an address or file is not valid. Waiting does not
+    /// resolve these errors.
     pub(crate) async fn wait_for_server(&self, stop: &CancellationToken) -> Result<bool, ServiceError> {
         let mut told = false;
         loop {
@@ -300,7 +300,7 @@ impl Nats {
         Self { login, ..self.clone() }
     }
 
-    /// Returns the files with the secrets that prove the identity of this program.
+    /// Returns the files with the secrets that identify this program to the server.
     fn key_files(&self) -> impl Iterator<Item = PathBuf> {
         let login = match &self.login {
             Login::Anonymous => None,
@@ -317,7 +317,7 @@ impl Nats {
         settings
     }
 
-    /// Opens a connection whose replies arrive at this inbox.
+    /// Opens a connection that receives replies at this inbox.
     pub(crate) async fn connect(
         &self,
         name: &str,
@@ -326,7 +326,8 @@ impl Nats {
         Ok(self.settings(name, &inbox.to_string()).connect().await?)
     }
 
-    /// Opens a connection for diagnosis. It reports the reason of a failure, and may try permissions.
+    /// Opens a connection for diagnosis. The connection reports the reason of a failure, and may probe
+    /// permissions.
     ///
     /// # Errors
     /// The connection cannot be made.
@@ -338,7 +339,7 @@ impl Nats {
         Settings { probes_permissions: true, ..self.settings(name, inbox) }.connect().await
     }
 
-    /// Opens a bus connection whose replies arrive at this inbox.
+    /// Opens a bus connection that receives replies at this inbox.
     pub(crate) async fn bus(&self, name: &str, inbox: &Inbox) -> Result<Bus, ServiceError> {
         Ok(Bus::from(self.connect(name, inbox).await?))
     }
@@ -357,10 +358,11 @@ impl Nats {
         Ok(Journal::JetStream(JetStream::open(connection, settings).await?))
     }
 
-    /// Opens the journal for a service once the journal contains a cluster. The service waits while the NATS
-    /// servers are still connecting to each other, while the stream is missing or empty, and while a log is
-    /// being imported. A missing or empty stream may mean that the log was lost, so a service never founds a
-    /// new cluster. `waits` is called with each new reason. Returns `None` if the service was stopped first.
+    /// Opens the journal for a service once the journal contains a cluster. The service waits in three cases:
+    /// the NATS servers are still connecting to each other, the stream is missing or empty, or a log is being
+    /// imported. A missing or empty stream may indicate a lost log, so a service never founds a new cluster.
+    /// `waits` is called with each new reason. Returns `None` if the service was stopped before the journal
+    /// was ready.
     async fn wait_for_journal(
         &self,
         name: &str,
@@ -408,7 +410,7 @@ impl Nats {
     }
 }
 
-/// Creates a unique name for a program, and the seed of its ids.
+/// Creates a unique name for a program, and a seed for the ids that it generates.
 pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), ServiceError> {
     let seed = clock::seed().map_err(ServiceError::Randomness)?;
     let id = IdGenerator::new(seed).next(Timestamp(0)).simple().to_string();

@@ -1,5 +1,6 @@
-//! `muster simulate`: runs a story from a file, or a story generated from a seed, on the simulator and prints
-//! its events. It uses virtual time and needs no server.
+//! `muster simulate`: runs a story (a list of acts and expectations) on the simulator and prints its events.
+//! The story comes from a file or is generated from a seed. The simulator uses virtual time and needs no
+//! server.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,8 @@ pub(crate) struct SimulateArgs {
     print: bool,
 }
 
-/// Runs the simulation, and returns the program's exit status: 0 if all expectations and invariants held.
+/// Runs the simulation, and returns the program's exit status. The status is 0 if all expectations and
+/// invariants held.
 pub(crate) fn run(args: &SimulateArgs, global: &Global) -> ExitCode {
     match simulate(args, Output::new(global)) {
         Ok(true) => ExitCode::from(Exit::Done as u8),
@@ -85,7 +87,7 @@ fn read_story(path: &Path) -> Result<Story, Failure> {
 struct Display {
     output: Output,
     last: Option<usize>,
-    /// Last lines of the output, if only these are shown.
+    /// Last lines of the output. Used if only the last lines are shown.
     lines: VecDeque<String>,
     /// Reason why no more output can be written.
     trouble: Option<Failure>,

@@ -16,7 +16,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of keep-alives per watchdog timeout.
 const KEEP_ALIVES_PER_TIMEOUT: u32 = 4;
 
-/// Connection to the supervisor of this program's service, and the token that ends its reports.
+/// Connection to the supervisor of this program's service. The token ends the reports.
 #[derive(Clone, Debug)]
 pub(crate) struct Supervised {
     supervisor: Arc<Supervisor>,
@@ -36,7 +36,8 @@ impl Supervised {
         self.supervisor.stopping();
     }
 
-    /// Starts reports about a service. A keep-alive is sent only while the service's own loop makes progress.
+    /// Starts reports about a service. A keep-alive is sent only while the main loop of the service makes
+    /// progress.
     pub(crate) fn report_on(&self, source: Arc<dyn Source>) {
         let Self { supervisor, stop } = self.clone();
         let pause = supervisor

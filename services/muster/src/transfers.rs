@@ -1,8 +1,8 @@
 //! Restrictions on the targets of downloads and uploads that a cell performs for containers.
 //!
-//! A container reads what its cell downloads, so a cell must not give access to its host. Requests to the
-//! host itself, and to the metadata services of clouds, are refused unless an operator allows them. Private
-//! addresses are allowed because blobstores use them.
+//! A container can read the files that its cell downloads, so a download must not give access to the cell's
+//! host. Requests to the host itself, and to the metadata services of clouds, are refused unless an operator
+//! allows them. Private addresses are allowed because blobstores use them.
 
 use std::net::IpAddr;
 
@@ -55,11 +55,11 @@ pub(crate) enum Reach {
     Usual,
     /// Public and private addresses and this host, for a cluster on a single host.
     AlsoThisHost,
-    /// Only targets that these rules allow.
+    /// Only the targets that these rules allow.
     Only(Allowed),
 }
 
-/// Returns the judge that allows or refuses each request.
+/// Returns the function that allows or refuses each request.
 pub(crate) fn judge(reach: Reach) -> Judge {
     Judge::new(move |target| match &reach {
         Reach::Usual => check_default(&target, false),

@@ -1,6 +1,6 @@
 //! Kills real processes under load, one after the other. No acknowledged entry may be lost, no work may run
 //! twice, and the cluster must become healthy again. The long version is `cargo run --release -p faults`.
-//! `cargo test -p muster --test faults -- --nocapture` shows the output.
+//! `cargo test -p muster --test faults -- --nocapture` shows the output of the short version.
 
 use std::sync::Arc;
 

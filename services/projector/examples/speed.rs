@@ -7,9 +7,9 @@
 //! cargo run --release -p projector --example speed -- 200000 postgres://...   # only this database
 //! ```
 //!
-//! The log comes from the real machines. Processes of four instances are desired, claimed, started, crash,
-//! restart, are scaled and removed. Tasks run beside them. About 200 lifecycles run at a time. Each entry has
-//! only one decision, which is the minimum.
+//! The real state machines create the log. Each process has four instances. The processes are desired,
+//! claimed, started, crashed, restarted, scaled and removed. Tasks run beside the processes. About 200
+//! lifecycles run at a time. Each entry has only one decision, which is the minimum.
 
 #![expect(clippy::print_stdout, reason = "the benchmark prints its measurements")]
 
@@ -35,8 +35,8 @@ const SHARDS: u16 = 32;
 const CONCURRENT_LIFECYCLES: u64 = 200;
 const INSTANCES: u32 = 4;
 
-/// Number of entries that are written one by one after the tables have caught up, and the interval between
-/// them.
+/// Number of entries that are written one by one after the tables have caught up. The interval is the pause
+/// between two of these entries.
 const PACED_ENTRIES: usize = 1_000;
 const PACED_INTERVAL: Duration = Duration::from_millis(10);
 

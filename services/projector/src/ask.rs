@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::database::{Generation, read_generations};
 use crate::{Error, Url};
 
-/// Default limit for the time of one query.
+/// Default time limit of one query.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Maximum number of rows of a result that is collected in memory.
 pub const MAX_ROWS: usize = 100_000;
@@ -24,7 +24,7 @@ const VALUE_BYTES: usize = 8;
 const QUERY_RULE: &str =
     "expected one statement that returns rows (SELECT, VALUES, WITH or EXPLAIN), and queries are read-only";
 
-/// Read-only session on a database. All queries of a session read the database as it was at the same time.
+/// Read-only session on a database. All queries of a session read one snapshot of the database.
 #[derive(Debug)]
 pub struct QuerySession {
     url: Url,
@@ -65,7 +65,7 @@ impl QuerySession {
         Self::open_with_timeout(url, DEFAULT_TIMEOUT).await
     }
 
-    /// Opens a database like [`Self::open`], with this limit for the time of one query.
+    /// Opens a database like [`Self::open`], with this time limit for each query.
     ///
     /// # Errors
     /// See [`Self::open`].
@@ -77,15 +77,14 @@ impl QuerySession {
         Ok((Self { url: url.clone(), connection, timeout }, standing))
     }
 
-    /// Makes the tables show their state at a past position. This applies to all later queries of the
-    /// session.
+    /// Switches the tables to their state at a past position, for all later queries of the session.
     pub async fn as_of(&mut self, position: Position) -> Result<(), Error> {
         let needs = match self.url.dialect() {
             Dialect::Sqlite => "",
             Dialect::Postgres => " (temporary views need the right TEMPORARY on the database)",
         };
         let doing = || Error::database(format!("can't show position {position}{needs}"));
-        // The views are temporary, but a read-only transaction cannot create them.
+        // The views are temporary, but even temporary views cannot be created in a read-only transaction.
         self.connection.run("ROLLBACK").await.map_err(doing())?;
         let views = sql::create_temp_views(self.connection.dialect(), self.url.schema(), position);
         self.connection.run_all(&views).await.map_err(doing())?;
@@ -130,8 +129,8 @@ impl QuerySession {
         answered.map_err(|error| self.query_error(error).into())
     }
 
-    /// Runs a query and collects its result: one statement that returns rows, at most [`MAX_ROWS`] and
-    /// [`MAX_BYTES`].
+    /// Runs a query and collects its result. The query is one statement that returns rows, and its result is
+    /// limited to [`MAX_ROWS`] and [`MAX_BYTES`].
     ///
     /// # Errors
     /// The database rejects the statement, the statement would write, it takes too long, or the result is
@@ -148,11 +147,12 @@ impl QuerySession {
         Ok(QueryResult { columns: question.columns, rows })
     }
 
-    /// For a file, returns the first statement of a query, without trailing comments and semicolons.
+    /// For a database file, returns the first statement of a query, without trailing comments and semicolons.
     ///
-    /// The library runs every statement that it receives. So `SQLite` first prepares the text as a subquery.
-    /// Only a statement that returns rows is valid there; COMMIT, ATTACH or VACUUM are not. Two statements
-    /// are never valid, because the first would end inside of an open parenthesis.
+    /// The library runs every statement in a text. This function therefore first prepares the text as a
+    /// subquery in `SQLite`. Only a statement that returns rows is valid as a subquery; COMMIT, ATTACH or
+    /// VACUUM are not. Two statements are never valid, because the first one would end inside an open
+    /// parenthesis.
     async fn check_single<'a>(&mut self, text: &'a str) -> Result<&'a str, Error> {
         let text = first_statement(text);
         let part = format!("SELECT EXISTS ({}\n)", strip_explain(text));
@@ -165,7 +165,7 @@ impl QuerySession {
         }
     }
 
-    /// Converts an error of the database to the reason why the query has no result.
+    /// Converts an error of the database to the reason that the query has no result.
     fn query_error(&self, error: sqlx::Error) -> Error {
         if Connection::is_timeout(&error) {
             return Error::InvalidQuery(format!(
@@ -188,7 +188,7 @@ fn check_size(rows: usize, bytes: usize) -> Result<(), Error> {
     )))
 }
 
-/// Returns the size that is counted for a value, in bytes.
+/// Returns the counted size of a value, in bytes.
 fn value_bytes(value: &Value) -> usize {
     VALUE_BYTES
         + match value {
@@ -199,8 +199,8 @@ fn value_bytes(value: &Value) -> usize {
         }
 }
 
-/// Returns the first statement of a text if only comments and semicolons follow it, and the whole text
-/// otherwise.
+/// Returns the first statement of a text. If more than comments and semicolons follow this statement, returns
+/// the whole text.
 fn first_statement(text: &str) -> &str {
     let end = end_of_first(text);
     let mut rest = &text[end..];
@@ -213,7 +213,7 @@ fn first_statement(text: &str) -> &str {
     }
 }
 
-/// Returns the offset of the first semicolon outside of texts, names and comments, or the length of the text.
+/// Returns the offset of the first semicolon outside literals, names and comments, or the length of the text.
 fn end_of_first(text: &str) -> usize {
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
@@ -261,15 +261,15 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (begin.eq_ignore_ascii_case(word) && ends).then_some(rest)
 }
 
-/// Starts a read transaction and returns the state of the live tables. After its first result, a transaction
-/// of `PostgreSQL` cannot be changed to one that writes.
+/// Starts a read transaction and returns the state of the live tables. The transaction has returned a result,
+/// so `PostgreSQL` rejects a change to a writing transaction.
 pub(crate) async fn begin(connection: &mut Connection, url: &Url) -> Result<Generation, Error> {
     let doing = || Error::database(format!("can't read the database {url}"));
     connection.begin_reading().await.map_err(doing())?;
     live(connection, url).await
 }
 
-/// Starts a read transaction in which the views keep showing the same tables.
+/// Starts a read transaction. The views show the same tables until its end.
 async fn begin_with_views(connection: &mut Connection, url: &Url) -> Result<Generation, Error> {
     let doing = || Error::database(format!("can't read the database {url}"));
     connection.begin_with_views(url.schema()).await.map_err(doing())?;

@@ -1,4 +1,4 @@
-//! Connection to a database of either kind.
+//! Connection to a database: a `SQLite` file or a `PostgreSQL` server.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ use crate::{Error, Url};
 
 /// Time limit for connecting to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that a writer of a file waits for a lock of another writer.
+/// Maximum time that a writer of a file waits for the lock of another writer.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval at which a server checks that its client is still connected.
 const CLIENT_CHECK_INTERVAL: &str = "5s";
-/// Instructions of `SQLite`'s virtual machine between two checks of the time limit: some tenths of a
-/// millisecond.
+/// Instructions of `SQLite`'s virtual machine between two checks of the time limit. They take some tenths of
+/// a millisecond.
 const PROGRESS_INSTRUCTIONS: i32 = 10_000;
-/// Codes of a cancelled statement of `PostgreSQL` and of an interrupted one of `SQLite`.
+/// Error codes of a cancelled statement in `PostgreSQL` and of an interrupted statement in `SQLite`.
 const CANCELLED_CODES: [&str; 2] = ["57014", "9"];
 /// Codes of `PostgreSQL` for a missing table and a missing schema.
 const MISSING_CODES: [&str; 2] = ["42P01", "3F000"];
@@ -51,8 +51,8 @@ impl Connection {
                     .filename(file)
                     .create_if_missing(true)
                     .journal_mode(SqliteJournalMode::Wal)
-                    // If a power cut loses a transaction, it is written again, because rows and position
-                    // commit together.
+                    // Rows and position commit together. A transaction that a power cut loses is therefore
+                    // written again.
                     .synchronous(SqliteSynchronous::Normal)
                     .busy_timeout(BUSY_TIMEOUT)
                     .disable_statement_logging();
@@ -62,7 +62,7 @@ impl Connection {
                 let mut connection = Self::connect_to_server(url, place).await?;
                 let schema = place.schema();
                 connection.create_schema(schema).await.map_err(doing())?;
-                // If a power cut loses a transaction, it is written again, as above. Ended rows are found by
+                // A transaction that a power cut loses is written again, as above. Ended rows are found by
                 // key one by one. Without statistics on freshly copied rows, the planner would scan whole
                 // tables.
                 let settings = format!(
@@ -116,8 +116,8 @@ impl Connection {
         }
     }
 
-    /// Creates the schema if it does not exist. The check comes first because a role may write to an existing
-    /// schema without the right to create one.
+    /// Creates the schema if it does not exist. The check comes first because a role may have the right to
+    /// write to an existing schema without the right to create schemas.
     async fn create_schema(&mut self, schema: &str) -> Result<(), sqlx::Error> {
         let known = self.rows(&format!("SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'")).await?;
         if known.is_empty() {
@@ -154,7 +154,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs a statement and returns its rows. For statements with few rows.
+    /// Runs a statement and returns all its rows. Intended for statements with few rows.
     pub(crate) async fn rows(&mut self, statement: &str) -> Result<Vec<Vec<Value>>, sqlx::Error> {
         let mut rows = vec![];
         self.for_each_row(statement, |row| {
@@ -174,7 +174,7 @@ impl Connection {
         self.fetch(statement, (sqlite_values, postgres_values), take).await
     }
 
-    /// Runs a statement and passes its rows to `take`, converted from the row type of the database.
+    /// Runs a statement, converts its rows from the row type of the database, and passes them to `take`.
     async fn fetch<T>(
         &mut self,
         statement: &str,
@@ -203,7 +203,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Limits the time of each later statement of a server. Also makes the server cancel statements of a
+    /// Sets the time limit of each later statement on a server. The server also cancels statements of a
     /// disconnected client.
     pub(crate) async fn set_statement_timeout(&mut self, patience: Duration) -> Result<(), sqlx::Error> {
         match self {
@@ -212,8 +212,8 @@ impl Connection {
                 // A timeout of 0 would mean no limit.
                 let millis = patience.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
                 self.run(&format!("SET statement_timeout TO {millis}")).await?;
-                // Servers on systems without this check refuse the setting. In that case only the time limit
-                // applies.
+                // Servers on systems without connection checks refuse the setting. Only the time limit
+                // applies there.
                 self.run(&format!("SET client_connection_check_interval TO '{CLIENT_CHECK_INTERVAL}'"))
                     .await
                     .ok();
@@ -222,8 +222,8 @@ impl Connection {
         }
     }
 
-    /// Limits the total time of later statements of a file, counted from now. Without the limit, a statement
-    /// would continue on a thread of the library after its caller has given up.
+    /// Limits the total time of later statements on a file, starting with this call. Without the limit, a
+    /// statement would continue on a thread of the library after its caller has given up.
     pub(crate) async fn set_deadline(&mut self, patience: Duration) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(connection) => {
@@ -252,7 +252,7 @@ impl Connection {
         .map(drop)
     }
 
-    /// Starts a read-only transaction, which reads the database as it was at one time.
+    /// Starts a read-only transaction, which reads one snapshot of the database.
     pub(crate) async fn begin_reading(&mut self) -> Result<(), sqlx::Error> {
         self.run(match self {
             Self::Sqlite(_) => "BEGIN",
@@ -262,12 +262,12 @@ impl Connection {
         .map(drop)
     }
 
-    /// Starts a read-only transaction in which the views keep showing the same tables.
+    /// Starts a read-only transaction. The views show the same tables until its end.
     ///
     /// A server reads rows as of the first query of the transaction, but resolves views when a query uses
-    /// them. If another generation of the tables were shown in between, a transaction without a lock could
-    /// read that generation half built. So the lock is taken before the first query. Showing another
-    /// generation needs an exclusive lock on the same view.
+    /// them. Without a lock, another generation of the tables could be shown between these times, and the
+    /// transaction could read that generation half built. The lock is therefore taken before the first query.
+    /// A switch to another generation needs an exclusive lock on the same view.
     pub(crate) async fn begin_with_views(&mut self, schema: &str) -> Result<(), sqlx::Error> {
         self.begin_reading().await?;
         match self {
@@ -296,7 +296,8 @@ impl Connection {
         }
     }
 
-    /// Runs a statement and passes each row to `take`, as text. `kinds` are the kinds of its columns.
+    /// Runs a statement and passes each row to `take`, as text. `kinds` are the kinds of the statement's
+    /// columns.
     pub(crate) async fn for_each_text_row(
         &mut self,
         statement: &str,
@@ -312,8 +313,8 @@ impl Connection {
         .await
     }
 
-    /// Returns the names of a statement's columns without running it. A server refuses several statements; a
-    /// file does not.
+    /// Returns the names of a statement's columns without running the statement. A server refuses several
+    /// statements in one text; a file accepts them.
     pub(crate) async fn columns(&mut self, statement: &str) -> Result<Vec<String>, sqlx::Error> {
         use sqlx::{Column, SqlSafeStr, Statement};
         let statement = AssertSqlSafe(statement.to_owned()).into_sql_str();
@@ -342,7 +343,7 @@ fn sqlite_values(row: &SqliteRow) -> Result<Vec<Value>, sqlx::Error> {
         if raw.is_null() {
             return Ok(Value::Null);
         }
-        // Each value in SQLite has its own type, independent of its column.
+        // Each value in SQLite has its own type, which may differ from the type of its column.
         let kind = raw.type_info().name().to_owned();
         Ok(match kind.as_str() {
             "INTEGER" | "BOOLEAN" => row.try_get_unchecked::<i64, _>(nth)?.into(),
@@ -354,7 +355,7 @@ fn sqlite_values(row: &SqliteRow) -> Result<Vec<Value>, sqlx::Error> {
     (0..row.len()).map(value).collect()
 }
 
-/// Converts a row of a server. The values arrive as text, the only format that works for every type.
+/// Converts a row of a server. The values arrive as text, the only format that is available for every type.
 fn postgres_values(row: &PgRow) -> Result<Vec<Value>, sqlx::Error> {
     let value = |nth| {
         let raw = row.try_get_raw(nth)?;
@@ -379,7 +380,7 @@ fn postgres_values(row: &PgRow) -> Result<Vec<Value>, sqlx::Error> {
     (0..row.len()).map(value).collect()
 }
 
-/// Converts a number. NaN and infinity, which JSON lacks, become text.
+/// Converts a number. JSON has no NaN and infinity, so these become text.
 fn json_number(number: f64) -> Value {
     serde_json::Number::from_f64(number).map_or_else(|| number.to_string().into(), Value::Number)
 }

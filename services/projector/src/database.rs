@@ -1,4 +1,5 @@
-//! Generations of tables in a database, and the state of each.
+//! Generations of tables in a database, and the state of each generation. A generation is one complete set of
+//! tables.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -43,7 +44,7 @@ pub struct Generation {
 pub(crate) enum Target {
     /// Tables that readers see.
     Live,
-    /// Tables that are being built beside the live ones, or new ones if there are none.
+    /// Tables that are under construction beside the live tables, or new tables if there are none.
     Next,
     /// New tables. All existing tables that readers do not see are dropped first.
     Restart,
@@ -64,7 +65,8 @@ impl Generation {
         self.shape == sql::fingerprint(url.dialect())
     }
 
-    /// Checks that the tables belong to this cluster. Succeeds if one of the two clusters is not known.
+    /// Checks that the tables belong to this cluster. Succeeds if the cluster of the tables or `cluster` is
+    /// unknown.
     pub(crate) fn check_cluster(&self, cluster: Option<impl Display>) -> Result<(), Error> {
         match (&self.cluster_id, cluster.map(|cluster| cluster.to_string())) {
             (Some(found), Some(expected)) if *found != expected => {
@@ -95,7 +97,8 @@ pub(crate) async fn read_generations(
     url: &Url,
 ) -> Result<Option<Vec<Generation>>, Error> {
     let doing = || Error::database(format!("can't read the database {url}"));
-    // The schema is named explicitly: a role without the right to use it gets an error instead of no tables.
+    // The schema is named explicitly, so that a role without the right to use it gets an error. Without the
+    // name, the role would find no tables.
     let schema = url.schema();
     let known = match connection {
         Connection::Sqlite(_) => {
@@ -126,8 +129,8 @@ fn is_unknown_column(error: &sqlx::Error) -> bool {
 }
 
 impl Database {
-    /// Opens the tables that readers see, or creates them, and returns their state. In `PostgreSQL`, this
-    /// locks them against other writers.
+    /// Opens the tables that readers see, or creates them, and returns their state. In `PostgreSQL`, the call
+    /// locks the tables against other writers.
     ///
     /// # Errors
     /// The database cannot be opened or written, its tables have another shape, or another projector has
@@ -155,8 +158,7 @@ impl Database {
         Ok((database, standing))
     }
 
-    /// Drops all tables that readers do not see, including the tables of this generation, and creates new
-    /// ones.
+    /// Drops all tables that readers do not see, including the tables of this generation. Creates new tables.
     pub(crate) async fn restart(self) -> Result<Self, Error> {
         // The same connection is used because it has the lock on the tables that were built.
         Self::open_with(self.connection, &self.url, Target::Restart).await.map(|(database, _)| database)
@@ -180,7 +182,7 @@ impl Database {
     }
 
     /// Checks that the tables record every position that operators quarantined, up to the position of the
-    /// tables. If one is missing, its entry was written to the tables before it was quarantined.
+    /// tables. A missing position means that its entry was written to the tables before the quarantine.
     pub(crate) async fn check_quarantined(
         &mut self,
         quarantines: &QuarantinedPositions,
@@ -205,11 +207,11 @@ impl Database {
         }
     }
 
-    /// Writes a batch and the position of its end in one transaction.
+    /// Writes a batch and its end position in one transaction.
     ///
     /// # Errors
-    /// The database cannot be written, another projector has moved its position from the start of the batch,
-    /// or other tables have replaced these.
+    /// The database cannot be written, another projector has changed the position of the tables, or other
+    /// tables have replaced these.
     pub async fn write(
         &mut self,
         begin: Position,
@@ -244,7 +246,7 @@ impl Database {
         Ok(())
     }
 
-    /// Returns the reason why the tables are not at the position where this writer left them.
+    /// Returns the reason that the tables are not at the position of this writer's last write.
     async fn conflict(&mut self) -> Result<Error, Error> {
         let all = read_generations(&mut self.connection, &self.url).await?.unwrap_or_default();
         let ours = all.iter().find(|one| one.number == self.standing.number);
@@ -261,8 +263,8 @@ impl Database {
         let generation = self.standing.number;
         let doing = || Error::database("can't create the indexes of the tables");
         if self.url.dialect() == Dialect::Postgres {
-            // If this process is stopped, the server must not keep working with the tables locked. A system
-            // without this check refuses the setting, and the server then finishes the statement.
+            // If this process is stopped, the server must not keep working with the tables locked. A server
+            // on a system without connection checks refuses this setting, and finishes the statement.
             self.connection.run("SET client_connection_check_interval TO '1s'").await.ok();
         }
         self.connection.begin().await.map_err(doing())?;
@@ -275,8 +277,8 @@ impl Database {
         Ok(())
     }
 
-    /// Shows these tables to readers instead of the live ones, in one transaction. Returns `false` if the
-    /// live tables are at a later position.
+    /// Makes these tables the live tables that readers see, in one transaction. Returns `false` if the
+    /// current live tables are at a later position.
     pub(crate) async fn switch(&mut self) -> Result<bool, Error> {
         let switched = self.try_switch().await;
         if switched.is_err() {
@@ -293,12 +295,12 @@ impl Database {
         let replaced = all.iter().find(|one| one.live).map(|one| one.number);
         self.connection.begin().await.map_err(doing())?;
         if self.url.dialect() == Dialect::Postgres {
-            // A long transaction that reads the views blocks this one, which in turn blocks new readers. The
-            // time-out keeps that short.
+            // A long transaction that reads the views blocks this transaction, which in turn blocks new
+            // readers. The time-out keeps this blocking short.
             self.connection.run("SET LOCAL lock_timeout TO '3s'").await.map_err(doing())?;
             self.lock_views().await.map_err(doing())?;
         }
-        // After this statement the writer of the old tables waits. Once it can continue, it finds that its
+        // After this statement the writer of the old tables waits. When it continues, it finds that its
         // tables are no longer live.
         self.connection.run("UPDATE projection SET live = false WHERE live").await.map_err(doing())?;
         let all = read_generations(&mut self.connection, &self.url).await?.unwrap_or_default();
@@ -329,14 +331,14 @@ impl Database {
         Ok(true)
     }
 
-    /// Locks the views exclusively for this transaction, one after the other. A reader of a view locks it
+    /// Locks the views exclusively for this transaction, one after the other. A query on a view locks it
     /// before the views that it reads, and `muster sql` locks `events` first. Any other order could deadlock.
     async fn lock_views(&mut self) -> Result<(), sqlx::Error> {
         let shown = self.connection.rows(sql::select_views(Dialect::Postgres)).await?;
         let mut names = text_values(shown);
         names.sort_by_cached_key(|name| lock_rank(name));
-        // LOCK would also lock the relations that a view reads. This statement locks the view alone. It
-        // changes nothing, because showing a generation resets the option anyway.
+        // LOCK would also lock the relations that a view reads, but this statement locks the view alone. The
+        // statement changes nothing: the switch to another generation resets the same option anyway.
         let locked: Vec<String> =
             names.iter().map(|name| format!("ALTER VIEW {name} RESET (security_barrier)")).collect();
         self.connection.run_all(&locked).await
@@ -362,7 +364,7 @@ impl Database {
     }
 }
 
-/// Checks that the tables still exist, and that they reach at least a position.
+/// Checks that these tables still exist and end at or after a position.
 ///
 /// # Errors
 /// [`Error::Replaced`] if other tables exist. [`Error::Lost`] if no tables exist, or if these tables end
@@ -381,7 +383,7 @@ pub(crate) async fn check_exists(url: &Url, generation: i64, position: Position)
 /// Interval at which the projector polls for requests to retry an entry.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Requests that the projector of the live tables retries the entry that it cannot process.
+/// Requests from the projector of the live tables a retry of the entry that it cannot process.
 ///
 /// # Errors
 /// The database cannot be written, or contains no tables of Muster.
@@ -420,7 +422,7 @@ async fn retry_requests(url: &Url) -> Result<Vec<Vec<Value>>, Error> {
     Ok(count)
 }
 
-/// Grants a role the right to read the tables, including those of later generations, and nothing else.
+/// Grants a role the right to read the tables of this and later generations, and no other right.
 ///
 /// # Errors
 /// The database has no roles, the role does not exist, or the current role may not grant the right.
@@ -437,8 +439,8 @@ pub async fn grant(url: &Url, role: &str) -> Result<(), Error> {
     let owner =
         "SELECT tableowner FROM pg_tables WHERE tablename = 'projection' AND schemaname = current_schema()";
     let owner = text_values(connection.rows(owner).await.map_err(doing())?);
-    // Queries as of a past position use temporary views. By default every role may create those. If that
-    // right was revoked and this role cannot grant it, only the other rights are granted.
+    // Queries as of a past position use temporary views. By default every role may create temporary views. If
+    // that right was revoked and this role cannot grant it, only the other rights are granted.
     let temporary = format!(
         "SELECT current_database()::text WHERE NOT has_database_privilege({}, current_database(), \
          'TEMPORARY') AND has_database_privilege(current_database(), 'TEMPORARY WITH GRANT OPTION')",
@@ -470,8 +472,8 @@ fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Returns the rank of a view in the lock order: `events`, then views of other program versions, then each
-/// view before those that it reads.
+/// Returns the rank of a view in the lock order. `events` is first, followed by the views of other program
+/// versions. Each remaining view precedes the views that it reads.
 fn lock_rank(name: &str) -> usize {
     let tables = Table::ALL.into_iter();
     let inner = tables.flat_map(|table| [format!("{}_history", table.name()), table.name().to_owned()]);
@@ -485,7 +487,7 @@ fn lock_rank(name: &str) -> usize {
 }
 
 /// Drops every generation that readers do not see, within a transaction. A generation that is newer than the
-/// live one may be under construction; in `PostgreSQL` its lock shows that.
+/// live one may be under construction. In `PostgreSQL` its lock shows the construction.
 async fn drop_hidden(connection: &mut Connection, all: &[Generation]) -> Result<(), Error> {
     let doing = || Error::database("can't drop the unused tables");
     let live = all.iter().find(|one| one.live).map(|one| one.number);
@@ -516,7 +518,7 @@ async fn prepare(connection: &mut Connection, url: &Url, which: Target) -> Resul
     let doing = || Error::database(format!("can't open the database {url}"));
     connection.begin().await.map_err(doing())?;
     if matches!(connection, Connection::Postgres(_)) {
-        // If several projectors find no tables, only one creates them.
+        // The lock ensures that only one of several projectors creates missing tables.
         let alone = "SELECT pg_advisory_xact_lock(hashtext('muster projection'))";
         connection.rows(alone).await.map_err(doing())?;
     }
@@ -536,8 +538,8 @@ async fn prepare(connection: &mut Connection, url: &Url, which: Target) -> Resul
             None
         }
     };
-    // The number of a dropped generation is not used again, so that the writer of that generation notices
-    // that it is gone.
+    // The number of a dropped generation is not used again. The writer of that generation thereby notices the
+    // drop.
     let standing = match found {
         Some(standing) => standing.clone(),
         None => create_generation(connection, url, which, known.last().map_or(1, |last| last.number + 1))
@@ -591,8 +593,8 @@ enum LockScope {
     Transaction,
 }
 
-/// Locks a generation of tables exclusively. A file is locked only during each transaction, so a second
-/// projector on a file is refused at its first write.
+/// Locks a generation of tables exclusively. A file is locked only during each transaction, so the first
+/// write of a second projector on the file is refused.
 async fn lock(connection: &mut Connection, generation: i64, lasting: LockScope) -> Result<(), Error> {
     let function = match (&connection, lasting) {
         (Connection::Sqlite(_), LockScope::Connection | LockScope::Transaction) => return Ok(()),

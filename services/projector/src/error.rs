@@ -28,18 +28,18 @@ pub enum Error {
         /// Message of the database.
         message: String,
     },
-    /// A query is invalid, or would write.
+    /// A query is invalid, or it would write to the database.
     #[error("query failed: {0}")]
     InvalidQuery(String),
     /// The database contains no tables of Muster.
     #[error("{0} is not a Muster database: the table projection is missing")]
     Empty(Url),
-    /// The tables are of another cluster.
+    /// The tables belong to another cluster.
     #[error("the database is of cluster {found}, but the journal is of cluster {expected}")]
     OtherCluster {
-        /// Cluster of the tables.
+        /// Cluster that the tables belong to.
         found: String,
-        /// Cluster of the journal.
+        /// Cluster that the journal belongs to.
         expected: String,
     },
     /// The tables have the shape of another program version.
@@ -57,7 +57,7 @@ pub enum Error {
         /// Schema of the tables.
         schema: String,
     },
-    /// The tables are ahead of the journal.
+    /// The position of the tables is beyond the end of the journal.
     #[error(
         "the tables are at position {found}, but the journal ends at {end}: the tables are of another \
          journal, or the journal lost entries; to follow this journal, remove the file, or the schema and \
@@ -81,7 +81,7 @@ pub enum Error {
     /// The tables no longer exist.
     #[error("the tables are missing in {0}: the database was replaced")]
     Lost(Url),
-    /// The tables contain an entry that was quarantined later.
+    /// The tables contain an entry that was quarantined after the tables had reached its position.
     #[error(
         "position {position} was quarantined after it was written to the tables: run muster projection \
          rebuild to create them again without it"
@@ -93,7 +93,7 @@ pub enum Error {
     /// Another projector writes to the tables.
     #[error("another projector writes to the database")]
     LockedByOther,
-    /// Other tables have replaced these.
+    /// Rebuilt tables have replaced the tables of this projector.
     #[error("the tables were replaced by rebuilt ones")]
     Replaced,
     /// The database lost its most recent transactions.
@@ -102,9 +102,9 @@ pub enum Error {
          transactions"
     )]
     Rewound {
-        /// Position of the tables now.
+        /// Current position of the tables.
         found: Position,
-        /// Position that was written before.
+        /// Position that the projector had written before.
         written: Position,
     },
     /// The server is too old.
@@ -116,7 +116,7 @@ pub enum Error {
     /// The operation needs roles, which only `PostgreSQL` has.
     #[error("{0} is an SQLite file, which has no roles: the permissions of the file apply to its tables")]
     NoRoles(Url),
-    /// A database file that is to be created again cannot be removed.
+    /// A database file must be replaced, but the old file cannot be removed.
     #[error("can't remove {}", .file.display())]
     Remove {
         file: PathBuf,
@@ -131,23 +131,23 @@ pub enum Error {
     Unreadable {
         /// Position of the entry.
         position: Position,
-        /// Reason why it cannot be read.
+        /// Reason why the entry cannot be read.
         why: String,
     },
 }
 
-/// Code of `PostgreSQL` for a missing right.
+/// `PostgreSQL` error code for a missing right.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
-/// Code prefixes of transient errors of `PostgreSQL`. In the order of the list, they stand for lost
+/// Code prefixes of transient `PostgreSQL` errors. In the order of the list, the prefixes mean: lost
 /// connections, servers that start or stop, conflicts between transactions, lock time-outs, exhausted
 /// resources such as a full disk, and read-only servers.
 const TRANSIENT_CODES: [&str; 6] = ["08", "57P", "40", "55P03", "53", "25006"];
 
-/// Codes of `PostgreSQL` for a lock time-out and a deadlock.
+/// `PostgreSQL` error codes for a lock time-out and a deadlock.
 const LOCK_CODES: [&str; 2] = ["55P03", "40P01"];
 
-/// Codes of transient errors of `SQLite`: busy, locked, I/O error, full.
+/// `SQLite` codes of transient errors: busy, locked, I/O error, full.
 const TRANSIENT_SQLITE_CODES: [i32; 4] = [5, 6, 10, 13];
 
 impl Error {
@@ -167,7 +167,7 @@ impl Error {
         Self::Database { doing, source }
     }
 
-    /// Converts the database's error about a query, without the context that the library adds.
+    /// Converts the database's error about a query. Drops the context that the library adds.
     pub(crate) fn query(error: sqlx::Error) -> Self {
         let said = error.as_database_error().map(|said| said.message().to_owned());
         Self::InvalidQuery(said.unwrap_or_else(|| error.to_string()))
@@ -186,7 +186,7 @@ impl Error {
         code.is_some_and(|code| LOCK_CODES.contains(&&*code))
     }
 
-    /// Returns `true` if the error is transient, so that a retry can succeed.
+    /// Returns `true` if the error is transient. A retry can then succeed.
     pub(crate) fn is_transient(&self) -> bool {
         let Self::Database { source, .. } = self else { return false };
         let Some(said) = source.as_database_error() else {
@@ -197,8 +197,8 @@ impl Error {
         };
         let code = said.code().unwrap_or_default();
         match code.parse::<i32>() {
-            // Codes of SQLite are numbers, whose lowest byte is the primary code. Those of PostgreSQL have
-            // five characters.
+            // An SQLite code is a number whose lowest byte is the primary code. A PostgreSQL code has five
+            // characters.
             Ok(number) if code.len() < 5 => TRANSIENT_SQLITE_CODES.contains(&(number & 0xff)),
             Ok(_) | Err(_) => TRANSIENT_CODES.iter().any(|begin| code.starts_with(begin)),
         }

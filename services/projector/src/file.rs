@@ -29,8 +29,8 @@ pub(crate) async fn write(
     in_chunks(connection, &aside, |rows| sql::insert(&name, columns, rows)).await
 }
 
-/// Runs a statement for all rows, in full chunks and then row by row. So only two statements need to be
-/// prepared.
+/// Runs a statement for all rows, in full chunks and then row by row. Only two statements therefore need to
+/// be prepared.
 async fn in_chunks(
     connection: &mut SqliteConnection,
     rows: &[Vec<Value>],

@@ -4,10 +4,10 @@
 //!   journal ──▶ reader ──▶ tables (pure: projections::tables) ──▶ batch ──▶ rows and position, one transaction
 //! ```
 //!
-//! This crate does not depend on the meaning of rows. A batch consists of the entries that are ready while
-//! the previous batch is written, so batches grow with the lag. A restarted projector resumes after its last
-//! transaction. First it folds the log up to that transaction without writing, because rows are derived from
-//! the projected state (World).
+//! This crate does not depend on the meaning of rows. While one batch is written, the next batch collects the
+//! entries that arrive. Therefore batches grow with the lag. A restarted projector resumes after its last
+//! transaction. Before that, it folds the log up to this transaction without writing, because rows are
+//! derived from the World (the state folded from the log).
 //!
 //! | file | contents |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | `connection.rs` | connection to a database of either kind |
 //! | `database.rs` | generations of tables, and their state |
 //! | `file.rs`, `server.rs` | writers of rows to `SQLite` and to `PostgreSQL` |
-//! | `run.rs`, `writer.rs` | following the journal: folding, and writing beside it |
-//! | `verify.rs`, `rebuild.rs` | comparison of tables with the log; rebuilding beside the live tables |
+//! | `run.rs`, `writer.rs` | following the journal: folding, and concurrent writing |
+//! | `verify.rs`, `rebuild.rs` | comparison of tables with the log; rebuilding next to the live tables |
 //! | `ask.rs` | queries in SQL |
 
 pub mod ask;

@@ -1,4 +1,5 @@
-//! Rebuilds the tables beside those that readers see, and then shows the new ones instead.
+//! Rebuilds the tables. New tables are written beside the live tables, which readers see. The new tables then
+//! become live.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use crate::run::{self, Pipeline, check_journal, sleep_unless_stopped};
 use crate::verify::{self, Comparison};
 use crate::{Error, Url};
 
-/// Pause before a retry: of a switch that a reader blocks, or of opening tables that a lost session still
-/// locks.
+/// Pause before a retry. A switch is retried while a reader blocks it. Opening tables is retried while a lost
+/// session still locks them.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Progress of a rebuild.
@@ -35,15 +36,15 @@ pub struct RebuildResult {
     /// State of the new tables, which are live now.
     pub standing: Generation,
     /// Comparison of the old tables (`found`) with the new ones (`expected`), as of a position that both had
-    /// reached. `None` without old tables, or if they had another shape.
+    /// reached. `None` if there were no old tables, or if the old tables had another shape.
     pub comparison: Option<Vec<Comparison>>,
 }
 
 /// Rebuilds the tables from the log's beginning. Readers see the old tables until the new ones have reached
-/// the end of the log, and one transaction then switches to the new ones.
+/// the end of the log. One transaction then switches to the new tables.
 ///
-/// A stopped rebuild leaves the old tables live. The next rebuild continues its tables, or starts over if
-/// `restart` is set. Returns `None` if `stop` is cancelled.
+/// A stopped rebuild leaves the old tables live. The next rebuild continues the tables of the stopped one, or
+/// starts over if `restart` is set. Returns `None` if `stop` is cancelled.
 ///
 /// # Errors
 /// The database or the journal cannot be read or written, they are of different clusters, the journal ends
@@ -117,7 +118,7 @@ async fn attempt(
         };
         if compared.is_none() {
             said(Step::Comparing);
-            // After a stop, the end of the connection rolls back unfinished work.
+            // After a stop, closing the connection rolls back unfinished work.
             compared = tokio::select! {
                 () = stop.cancelled() => return Ok(None),
                 done = compare(url, &mut database) => Some(done?),
@@ -145,8 +146,8 @@ async fn compare(url: &Url, database: &mut Database) -> Result<Option<Vec<Compar
     }
 }
 
-/// Switches as soon as no reader blocks it. Returns `false` if the old tables are at a later position, or
-/// `stop` is cancelled.
+/// Switches to the new tables as soon as no reader blocks the switch. Returns `false` if the old tables are
+/// at a later position, or `stop` is cancelled.
 async fn switch(database: &mut Database, stop: &CancellationToken) -> Result<bool, Error> {
     loop {
         match database.switch().await {

@@ -21,11 +21,11 @@ use crate::{Error, Url};
 
 /// Maximum number of entries per read.
 const READ_ENTRIES: usize = 4_000;
-/// Number of rows in a batch at which reading pauses until the batch can be written. Up to three batches are
-/// in memory: one being written, one waiting, and one being folded.
+/// Number of rows at which a batch is full. Reading pauses until the full batch can be written. Memory holds
+/// up to three batches: one being written, one waiting, and one being folded.
 const MAX_BATCH_ROWS: usize = 40_000;
-/// Number of bytes in a batch at which reading pauses, as counted by [`Batch::bytes`]. Single entries and
-/// their changes to the tables may be large.
+/// Number of bytes at which a batch is full, as counted by [`Batch::bytes`]. Single entries and their changes
+/// to the tables may be large.
 const MAX_BATCH_BYTES: usize = 64 << 20;
 
 /// State of a projection that folds the log into batches.
@@ -49,7 +49,7 @@ impl Projector {
         self.tables.world().position()
     }
 
-    /// Returns the cluster of the log, or `None` before it is founded.
+    /// Returns the cluster of the log, or `None` if the cluster is not founded yet.
     #[must_use]
     pub fn cluster_id(&self) -> Option<ClusterId> {
         self.tables.world().cluster().map(|cluster| cluster.id)
@@ -90,7 +90,7 @@ impl Projector {
         Ok(())
     }
 
-    /// Returns the entry, or an empty one and the reason if the message is quarantined.
+    /// Returns the entry of a message. For a quarantined message, returns an empty entry and the reason.
     fn read(&mut self, recorded: &StoredEntry) -> Result<(Entry, Option<String>), Error> {
         let StoredEntry { position, subject, bytes, .. } = recorded;
         let read = self.reader.read(*position, subject, bytes);
@@ -107,18 +107,18 @@ impl Projector {
     }
 }
 
-/// Interval at which the position is reported again while nothing is written.
+/// Interval at which the position is reported again if nothing is written.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Number of idle intervals between two checks that the database still has the tables.
+/// Number of idle intervals between two checks of the tables in the database.
 const CHECK_EVERY_REPORTS: u32 = 5;
 
 /// Keeps the tables of a database up to date until `stop` is cancelled.
 ///
-/// `said` receives the position of the tables: first when the log is folded up to it, then after each batch.
-/// It receives `None` when writing to the tables ends, before a database is opened again. The projector waits
-/// for an unavailable database. If another program has rebuilt the tables, the projector continues with the
-/// rebuilt ones.
+/// `said` receives the position of the tables: first when the log is folded up to that position, and again
+/// after each batch. It receives `None` when writing to the tables ends, before a database is opened again.
+/// The projector waits for an unavailable database. If another program has rebuilt the tables, the projector
+/// continues with the new tables.
 ///
 /// # Errors
 /// Returns the reason why the projector cannot continue, see [`Error`].
@@ -139,8 +139,8 @@ pub async fn run(
             Err(Error::Replaced) => tracing::warn!("{}; switching to them", Error::Replaced),
             Err(error @ Error::Rewound { .. }) => tracing::warn!("{error}; writing them again"),
             Err(error @ Error::Lost(_)) => tracing::warn!("{error}; creating them again"),
-            // After a lost connection, the server may still have the session that wrote these tables. It is
-            // also possible that another projector has locked them first.
+            // After a lost connection, the server may still hold the session that wrote these tables, and the
+            // session's lock. Another projector may also have locked the tables first.
             Err(error @ Error::LockedByOther) if url.dialect() == Dialect::Postgres => {
                 tracing::warn!("{error}");
             }
@@ -160,9 +160,9 @@ pub(crate) struct Pipeline {
 /// Progress of a follower with one database.
 #[derive(Debug)]
 struct Progress {
-    /// State of the tables at the start.
+    /// State of the tables when the projector starts.
     standing: Generation,
-    /// End of the journal at the start. The tables are up to date once they reach this position.
+    /// End of the journal when the projector starts. The tables are up to date once they reach this position.
     end: Position,
     /// Position up to which batches were sent to the writer.
     sent: Position,
@@ -170,7 +170,7 @@ struct Progress {
     indexed: bool,
     /// Position to stop at. `None` to follow without an end.
     until: Option<Position>,
-    /// Position of the tables, once known.
+    /// Position of the tables. `None` until it is known.
     written: Option<Moment>,
     url: Url,
     /// Number of idle intervals so far.
@@ -184,9 +184,9 @@ impl Pipeline {
         Self { projector: Projector::with_quarantines(quarantines), follower: journal.follow(Position(0)) }
     }
 
-    /// Writes the log into tables, up to a position or until `stop` is cancelled. Returns the database, or
-    /// `None` if it was unavailable at the stop. Tables of another journal are refused before anything is
-    /// written.
+    /// Writes the log into tables, up to a position or until `stop` is cancelled. Returns the database.
+    /// Returns `None` if the database was unavailable when `stop` was cancelled. Tables of another journal
+    /// are refused before anything is written.
     pub(crate) async fn write(
         &mut self,
         journal: &Journal,
@@ -202,7 +202,7 @@ impl Pipeline {
         let mut course =
             Progress { standing, end, sent: given, indexed, until, written: None, url, idle: 0, error: None };
         let (jobs, taken) = mpsc::channel(1);
-        // An unbounded channel is safe, because there is at most one message per batch that was sent.
+        // An unbounded channel is safe, because each sent batch causes at most one message.
         let (told, mut written) = mpsc::unbounded_channel();
         let writing = tokio::spawn(writer::run_jobs(database, taken, told, stop.clone()));
         let writing = AbortOnDropHandle::new(writing);
@@ -241,7 +241,7 @@ impl Pipeline {
                     course.written = Some(moment);
                     said(moment);
                 }
-                // The writer returns its own error.
+                // The writer reports its own error.
                 () = jobs.closed() => return Ok(()),
                 Ok(permit) = jobs.reserve(), if job => permit.send(self.job(course)),
                 recorded = self.follower.next_batch(READ_ENTRIES), if reads && has_room => {
@@ -302,7 +302,8 @@ impl Pipeline {
 }
 
 impl Progress {
-    /// Checks from time to time that the tables still exist. Without writes, their loss would not be noticed.
+    /// Checks at intervals that the tables still exist. If nothing is written, no other step detects lost
+    /// tables.
     async fn check_tables(&mut self) -> Result<(), Error> {
         self.idle += 1;
         let Some(written) = self.written.filter(|_| self.idle.is_multiple_of(CHECK_EVERY_REPORTS)) else {
@@ -325,9 +326,9 @@ const fn has_room(batch: &Batch) -> bool {
     batch.rows() < MAX_BATCH_ROWS && batch.bytes() < MAX_BATCH_BYTES
 }
 
-/// Checks that a journal belongs to tables, and returns its end. The journal must be of their cluster, reach
-/// their position, and have the same entry there. Retries until the journal is available. Returns `None` if
-/// `stop` is cancelled first.
+/// Checks that a journal belongs to tables, and returns the end of the journal. The journal must have the
+/// same cluster, must reach the position of the tables, and must have the same entry at that position.
+/// Retries until the journal is available. Returns `None` if `stop` is cancelled first.
 pub(crate) async fn check_journal(
     journal: &Journal,
     standing: &Generation,
@@ -350,7 +351,7 @@ pub(crate) async fn check_journal(
     Ok(Some(end))
 }
 
-/// Returns the entry at a position that the journal has reached. The replica that answers may not have it
+/// Returns the entry at a position that the journal has reached. The answering replica may not have the entry
 /// yet.
 async fn read_entry(journal: &Journal, position: Position) -> Result<StoredEntry, JournalError> {
     let page = journal.read(Position(position.0.saturating_sub(1)), None, 1).await?;
@@ -370,13 +371,13 @@ pub(crate) async fn end(journal: &Journal, stop: &CancellationToken) -> Result<O
     retry(stop, || journal.end()).await
 }
 
-/// Returns the cluster of a journal, or `None` if it was not founded yet.
+/// Returns the cluster of a journal, or `None` if the cluster is not founded yet.
 async fn find_cluster(journal: &Journal) -> Result<Option<ClusterId>, JournalError> {
     journal.find(&Subject::Cluster, |one| founded_cluster(&Entry::decode(&one.bytes).ok()?)).await
 }
 
-/// Returns the time for which a journal may end before the position of its tables. This can happen to a
-/// stream after a change of its leader. The followers of a stream wait for the same time.
+/// Returns the time for which a journal may end before the position of its tables. A stream can end early
+/// after a change of its leader. The followers of a stream wait for the same time.
 const fn reach_timeout(journal: &Journal) -> Duration {
     match journal {
         Journal::Memory(_) | Journal::Sqlite(_) => Duration::ZERO,
@@ -407,7 +408,7 @@ async fn wait_for_end<F: Future<Output = Result<Position, JournalError>>>(
     }
 }
 
-/// Repeats a request to a journal while it is unavailable. Returns `None` if `stop` is cancelled first.
+/// Repeats a request until the journal is available. Returns `None` if `stop` is cancelled first.
 async fn retry<T, F: Future<Output = Result<T, JournalError>>>(
     stop: &CancellationToken,
     mut ask: impl FnMut() -> F,
@@ -451,7 +452,7 @@ mod tests {
         JournalError::Unavailable { what: "no connection".to_owned(), source: None }
     }
 
-    /// Returns the result of [`reach`] for position 10, with these answers of the journal.
+    /// Returns the result of [`reach`] for position 10, if the journal gives these answers.
     async fn end_with_answers(
         patience: Duration,
         answers: Vec<Result<u64, JournalError>>,

@@ -83,7 +83,8 @@ impl fmt::Display for Url {
 }
 
 impl PostgresUrl {
-    /// Parses a URL. Separates the schema, because the client library does not know this parameter.
+    /// Parses a URL. Removes the schema parameter from the URL, because the client library does not know this
+    /// parameter.
     fn parse(text: &str) -> Result<Self, String> {
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let mut schema = DEFAULT_SCHEMA.to_owned();

@@ -1,9 +1,9 @@
-//! Compares the tables of a database with the result of folding the log, row by row.
+//! Comparison of the tables of a database with the result of folding the log, row by row.
 //!
 //! Each table is compared by the sum of its rows' hashes. The sum does not depend on the order of rows, so
-//! neither side has to be sorted or stored. The hashes also divide each table into parts. Differing rows are
-//! searched only in tables whose sums differ, and only in a few of their differing parts. An open row is kept
-//! as a hash until its end is known.
+//! neither the tables' rows nor the log's rows have to be sorted or stored. The hashes also divide each table
+//! into parts. The search for differing rows covers only tables whose sums differ, and only a few of their
+//! differing parts. An open row is kept as a hash until its end is known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,18 +22,18 @@ use crate::database::{Generation, read_generations};
 use crate::run::check_journal;
 use crate::{Error, Projector, Url};
 
-/// Maximum number of rows of each kind that are shown for a table that differs.
+/// Maximum number of missing rows, and of surplus rows, in the output for a differing table.
 const MAX_SHOWN_ROWS: usize = 5;
 /// Maximum number of entries per read.
 const READ_ENTRIES: usize = 4_000;
-/// Pause before a page is requested again that a replica of the journal does not have yet.
+/// Pause before the next request for a page that a replica of the journal does not have yet.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Number of hash bits that select a row's part of its table.
+/// Number of hash bits that select the part of the table for a row.
 const PART_BITS: u32 = 12;
-/// Maximum number of differing parts of a table that are searched for rows.
+/// Maximum number of differing parts of a table in which rows are searched.
 const MAX_SEARCHED_PARTS: usize = 64;
 
-/// Table to compare. Histories are compared, so that every past row is included.
+/// Table to compare. The comparison uses the history tables, so that every past row is included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComparedTable {
     History(Table),
@@ -56,10 +56,10 @@ pub struct Comparison {
     pub table: ComparedTable,
     /// Sum of the rows in the database.
     pub found: Sum,
-    /// Sum of the expected rows: those of the log, or of the other generation.
+    /// Sum of the expected rows: the rows of the log, or the rows of the other generation.
     pub expected: Sum,
-    /// Rows that only the database has, and rows that the database lacks, with a limit for each. The rows
-    /// shown are the first ones, unless very many rows differ.
+    /// Rows that only the database has, and rows that the database lacks, with a limit for each. They are the
+    /// first differing rows, unless very many rows differ.
     pub differing: [Vec<TextRow>; 2],
 }
 
@@ -89,8 +89,8 @@ impl ComparedTable {
         }
     }
 
-    /// Returns the number of columns whose values are known when a row opens. The columns after them describe
-    /// its end.
+    /// Returns the number of columns whose values are known when a row opens. The columns after these
+    /// describe the end of the row.
     fn opening_columns(self) -> usize {
         match self {
             Self::History(table) => table.columns().len() + 2,
@@ -98,7 +98,7 @@ impl ComparedTable {
         }
     }
 
-    /// Returns the query for the rows of a generation: all rows with any contents, or those as of a position.
+    /// Returns the query for the rows of a generation: all rows, or the rows as of a position.
     fn query(self, moment: TablesAt) -> String {
         let (from, at) = match self {
             Self::History(table) => (sql::history_table(table, moment.generation), "from_position"),
@@ -119,7 +119,7 @@ impl ComparedTable {
     }
 }
 
-/// Returns the column as of a position: rows that ended later were still open.
+/// Returns the SQL expression of a column as of a position. Rows that ended after the position count as open.
 fn as_of(column: &str, position: Position) -> String {
     match column {
         "to_position" | "to_time" => format!("CASE WHEN to_position <= {position} THEN {column} END"),
@@ -128,7 +128,7 @@ fn as_of(column: &str, position: Position) -> String {
 }
 
 impl Comparison {
-    /// Returns `true` if both sides are equal.
+    /// Returns `true` if the found and the expected sums are equal.
     #[must_use]
     pub fn is_same(&self) -> bool {
         self.found == self.expected
@@ -197,7 +197,7 @@ fn hash_after(before: &[u8], values: &[Option<String>]) -> u128 {
     u128::from_be_bytes(first)
 }
 
-/// Sum of a table's rows, and of each part.
+/// Sum of a table's rows, and sum of each part.
 #[derive(Clone, Debug)]
 struct Parts {
     whole: Sum,
@@ -230,7 +230,7 @@ fn empty_sums() -> Sums {
     ComparedTable::all().map(|table| (table, Parts::default())).collect()
 }
 
-/// A generation of tables. If `position` is set, its rows as of this position; otherwise all of its rows.
+/// Rows of a generation of tables: as of `position` if it is set, otherwise all rows.
 #[derive(Clone, Copy, Debug)]
 struct TablesAt {
     generation: i64,
@@ -258,11 +258,11 @@ async fn for_each_row(
     read.map_err(Error::database(format!("can't read the table {}", table.name())))
 }
 
-/// Compares the live tables with the log, folded from its beginning to their position. `said` receives the
-/// position reached and the target.
+/// Compares the live tables with a fold of the log from its beginning to the position of the tables. `said`
+/// receives the current position and the target position.
 ///
 /// # Errors
-/// The database or the journal cannot be read, they are of different clusters, or the tables have another
+/// The database or the journal cannot be read, they belong to different clusters, or the tables have another
 /// shape.
 pub async fn verify(
     journal: &Journal,
@@ -276,7 +276,7 @@ pub async fn verify(
         return Err(Error::OtherShape);
     }
     check_journal(journal, &standing, &CancellationToken::new()).await?;
-    // One transaction reads both rows and position, so no row is newer than the position.
+    // One transaction reads both the rows and the position, so no row is newer than the position.
     let moment = TablesAt { generation: standing.number, position: None };
     let found = sums(&mut connection, moment).await?;
     let mut expected = empty_sums();
@@ -307,8 +307,9 @@ pub async fn verify(
     Ok((standing, compared))
 }
 
-/// Compares two generations as of a position that both have reached. Returns `None` if their shapes differ.
-/// Does not search rows, because only the log determines which side is correct.
+/// Compares two generations as of a position that both generations have reached. Returns `None` if their
+/// shapes differ. Differing rows are not searched, because only the log determines which generation is
+/// correct.
 pub(crate) async fn compare_generations(
     url: &Url,
     old: &Generation,
@@ -383,7 +384,7 @@ async fn count_rows(
     Ok(all)
 }
 
-/// Removes one occurrence of a row. Returns `false` if there is none.
+/// Removes one occurrence of a row. Returns `false` if the row does not occur.
 fn take_one(counts: &mut Counts, hash: u128) -> bool {
     match counts.get_mut(&hash) {
         Some(left) if *left > 0 => {
@@ -394,7 +395,7 @@ fn take_one(counts: &mut Counts, hash: u128) -> bool {
     }
 }
 
-/// Adds the differing rows to the comparisons: those that the log does not produce, and those that the tables
+/// Adds the differing rows to the comparisons: rows that the log does not produce, and rows that the tables
 /// lack.
 async fn add_differing_rows(
     connection: &mut Connection,
@@ -424,7 +425,7 @@ struct LogRows<'a> {
     projector: Projector,
     /// Open rows, by table and hash of the key.
     open: BTreeMap<(Table, u128), OpenRow>,
-    /// Parts whose rows are returned in full. `None` returns hashes only.
+    /// Parts whose rows are returned in full. With `None`, only hashes are returned.
     differing: Option<&'a Differing>,
 }
 
@@ -463,7 +464,7 @@ impl<'a> LogRows<'a> {
         }
     }
 
-    /// Emits every row of the log as of the position of the tables.
+    /// Emits every row that the log produces up to the position of the tables.
     async fn fold(
         &mut self,
         journal: &Journal,
@@ -476,8 +477,8 @@ impl<'a> LogRows<'a> {
         while self.projector.position() < end {
             let page = journal.read(self.projector.position(), None, READ_ENTRIES).await?;
             if page.is_empty() {
-                // The tables already contain the entry, so it exists and the lagging replica will have it
-                // soon.
+                // The tables already contain the entry. The entry therefore exists, and the lagging replica
+                // will have it soon.
                 sleep(RETRY_DELAY).await;
             }
             for one in page.iter().filter(|one| one.position <= end) {

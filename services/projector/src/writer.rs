@@ -1,5 +1,5 @@
-//! Writer task: writes batches while the next one is folded, and reconnects to a database that is
-//! unavailable.
+//! Writer task: writes one batch while the follower folds the next one. Reconnects to an unavailable
+//! database.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::database::Database;
 use crate::run::sleep_unless_stopped;
 use crate::{Error, Url};
 
-/// Initial and maximum pause before the database is tried again.
+/// Initial and maximum pause before the next attempt to use the database.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
 /// Time limit for one batch. Detects a server that disappeared without closing the connection.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(300);
@@ -30,7 +30,7 @@ pub(crate) enum Job {
 }
 
 /// Runs jobs until the channel is closed or `stop` is cancelled, and returns the database. Returns `None` if
-/// the database was unavailable at the stop.
+/// the database was unavailable at that time.
 pub(crate) async fn run_jobs(
     database: Database,
     mut jobs: mpsc::Receiver<Job>,
@@ -44,8 +44,8 @@ pub(crate) async fn run_jobs(
         let mut pauses = retry_delays();
         loop {
             let done = tokio::select! {
-                // A batch takes little time, but indexes take long. If the tables are not live, the creation
-                // of their indexes can be abandoned: it is rolled back when the connection ends.
+                // A batch takes little time, but the creation of indexes takes long. If the tables are not
+                // live, the creation can be abandoned: the end of the connection rolls it back.
                 () = stop.cancelled(), if !live && matches!(job, Job::Index) => return Ok(None),
                 done = run_job(&url, generation, &mut database, &job) => done,
             };
@@ -54,8 +54,8 @@ pub(crate) async fn run_jobs(
                 Err(error) if error.is_transient() => error,
                 Err(error) => return Err(error),
             };
-            // The outcome of the transaction is unknown. The position in the database shows it after a
-            // reconnect.
+            // The outcome of the transaction is unknown. After a reconnect, the position in the database
+            // shows the outcome.
             database = None;
             if !wait_for_retry(&error, pauses.next().unwrap_or(RETRY_DELAYS[1]), &stop).await {
                 return Ok(None);
@@ -69,8 +69,8 @@ pub(crate) async fn run_jobs(
     Ok(database)
 }
 
-/// Runs a job, unless it is already done. After a reconnect, the position in the database shows whether it is
-/// done.
+/// Runs a job unless it is already done. After a reconnect, the position in the database shows whether the
+/// job is done.
 async fn run_job(
     url: &Url,
     generation: i64,
@@ -86,8 +86,8 @@ async fn run_job(
     match job {
         Job::Index => database.create_indexes().await,
         Job::Write { batch, .. } if again && found == batch.end.position => Ok(()),
-        // The server commits without waiting for its disk. It has crashed since the commit, and the commit is
-        // lost.
+        // The server commits without waiting for its disk. The server has crashed after the commit, so the
+        // commit is lost.
         Job::Write { begin, .. } if again && found < *begin => Err(Error::Rewound { found, written: *begin }),
         Job::Write { begin, batch, cluster_id } => {
             let writing = database.write(*begin, batch, *cluster_id);
@@ -129,7 +129,7 @@ pub(crate) async fn open(
     }
 }
 
-/// Opens the live tables, unless they contain an entry that operators have quarantined since.
+/// Opens the live tables. Fails if they contain an entry that operators have quarantined in the meantime.
 async fn open_checked(url: &Url, quarantines: &QuarantinedPositions) -> Result<Database, Error> {
     let (mut database, _) = Database::open(url).await?;
     database.check_quarantined(quarantines).await?;

@@ -1,9 +1,9 @@
 //! Keeps the containers of a cell consistent with the records in the log.
 //!
-//! The rep accepts work from an auctioneer, runs it in containers, and reports their state to the BBS. All
-//! changes take a single code path. It is used when the executor reports a change, when the BBS answers, and
-//! when a poll is due: [`reconcile`] compares one container with one record, and the rep performs the
-//! resulting steps.
+//! The rep accepts work from an auctioneer, runs it in containers, and reports the state of the containers to
+//! the BBS. All changes take a single code path: [`reconcile`] compares one container with one record, and
+//! the rep performs the resulting steps. Three events start this path: a change reported by the executor, an
+//! answer of the BBS, and a due poll.
 //!
 //! ```text
 //!  auctioneer ─ perform ─▶ reservation ─┐                      ┌─▶ report ─▶ BBS ─ answer ─┐
@@ -15,13 +15,13 @@
 //! [`Input`]. Every external action is returned as an [`Effect`].
 //!
 //! Invariants:
-//! - At most one report per container is unanswered. It contains all steps for this container, and the BBS
-//!   records them in one decision.
-//! - Work is claimed only after its container was prepared. A cell that cannot create containers therefore
-//!   refuses the work.
-//! - A container that has ended is kept until the BBS has answered its report, so that no outcome is lost.
-//! - A container that is INITIALIZING, CREATED or RUNNING is deleted only by a decision on a record that was
-//!   read for this decision. The exception is an evacuation that has timed out.
+//! - Each container has at most one unanswered report. The report contains all steps for this container, and
+//!   the BBS records the steps in one decision.
+//! - The rep claims work only after preparing the container. So a cell that cannot create containers refuses
+//!   the work.
+//! - An ended container is kept until the BBS has answered its report, so that no outcome is lost.
+//! - The deletion of an INITIALIZING, CREATED or RUNNING container always needs a record that was read for
+//!   this decision. The exception is an evacuation that has timed out.
 //! - Reservations and containers together never use more than the cell's total resources.
 //! - A container that belongs to an earlier epoch of its guid is deleted. It never reports on the current
 //!   epoch.

@@ -15,9 +15,9 @@ pub const DEFAULT_SELF_TEST_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// Minimum time between two heartbeats. Changes within this time are reported together.
 pub const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(200);
-/// Delay after a failed self-test before the test is repeated.
+/// Delay between a failed self-test and the next one.
 pub const SELF_TEST_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// Delay after a failed self-test before the test is repeated, if a container could not be created before.
+/// Delay between a failed self-test and the next one, if the creation of a container failed before.
 pub const SELF_TEST_QUICK_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time that the answer to an auctioneer waits for containers that are being prepared. This time is
 /// shorter than the auctioneer's timeout.
@@ -26,13 +26,14 @@ pub const PREPARATION_TIMEOUT: Duration = Duration::from_secs(1);
 pub const MAX_SELF_TEST_FAILURES: u32 = 3;
 /// Maximum time for which a reservation waits until its work is claimed.
 pub const RESERVATION_TIMEOUT: Duration = Duration::from_secs(60);
-/// Delay between an order to delete a container and a list that shows whether the container is gone.
+/// Delay between an order to delete a container and the list of containers that shows whether the container
+/// is gone.
 pub const DELETION_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// Minimum and maximum delay before an unanswered request is repeated. The delay doubles with each failure.
 pub const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
 /// Maximum time for updating the records after an evacuation has ended or timed out.
 pub const CLOSING_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time after an election within which all cells repeat their postponed reports.
+/// Period after an election over which the cells spread their postponed reports.
 pub const ELECTED_SPREAD: Duration = Duration::from_secs(1);
 /// Maximum number of unanswered messages with reports. Further reports wait.
 pub const MAX_REPORTS_IN_FLIGHT: usize = 8;

@@ -1,5 +1,5 @@
 //! Tests that the reconciliation tables conform to the documents. Every row of `tests/conformance/*.csv`
-//! matches the tables. The tables have no other cases except those that these tests name.
+//! matches the tables. All other cases of the tables are named by these tests.
 
 use std::collections::BTreeSet;
 
@@ -272,7 +272,7 @@ fn only_last_step_of_row_applies_to_container() {
     }
 }
 
-/// Exactly those cases are inconceivable that the document calls inconceivable.
+/// The inconceivable cases of the tables are exactly the inconceivable cases of the document.
 #[test]
 fn inconceivable_cases_match_document() {
     let loud = |verdict: Verdict| verdict.surprise == Surprise::Inconceivable;

@@ -1,4 +1,4 @@
-//! Builds of the program: from this work tree, and from the previous commit.
+//! Builds of the program: from this work tree and from the previous commit.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn root() -> Result<PathBuf> {
     here.map(Path::to_owned).ok_or_else(|| Failed::new("can't find the root of the work tree"))
 }
 
-/// Builds the program of this work tree, in the profile of this program and beside it.
+/// Builds the program of this work tree. The program gets the same profile and folder as the running program.
 ///
 /// # Errors
 /// Returns an error if the build fails.

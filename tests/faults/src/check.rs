@@ -3,8 +3,8 @@
 //! | property | evidence |
 //! |---|---|
 //! | every acknowledged command is in the log exactly once | request id, in an export of the journal |
-//! | a refused command had no effect | likewise |
-//! | no task ran twice, and every successful task ran | file of each task, to which it adds a line |
+//! | a refused command had no effect | request id, in an export of the journal |
+//! | no task ran twice, and every successful task ran | file of each task, to which each run of the task adds a line |
 //! | exactly the desired instances run, once each | processes and shims of this machine, compared with the rows |
 //! | the tables are the fold of the log | `muster projection verify` |
 //! | the log obeys its rules | `muster audit verify` |
@@ -25,8 +25,8 @@ use crate::ledger::{Outcome as Answer, Record};
 use crate::log::Log;
 use crate::recording_client::RecordingClient;
 
-/// Timeout until the cluster is quiet. This includes the detection of a lost cell and delayed restarts after
-/// crashes.
+/// Timeout until the cluster is quiet. The timeout includes the detection of a lost cell and delayed restarts
+/// after crashes.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(300);
 /// Timeout until the tables reach the end of the log.
 const TABLES_TIMEOUT: Duration = Duration::from_secs(300);
@@ -40,7 +40,7 @@ pub struct CheckResult {
     pub entries: u64,
     /// Acknowledged commands that are not in the log.
     pub lost: Vec<String>,
-    /// Failed tasks with the reason.
+    /// Failed tasks with their failure reasons.
     pub failed_tasks: BTreeMap<String, String>,
     /// Descriptions of all violations.
     pub violations: Vec<String>,
@@ -141,7 +141,8 @@ fn check_processes(folder: &Path, instances: &[InstanceRow]) -> Result<()> {
     ensure(shims == guids, || format!("shims {shims:?} do not match containers {guids:?}"))
 }
 
-/// Returns the guid of a shim's container from its command line, or `None` if the line is not that of a shim.
+/// Returns the guid of a shim's container from the shim's command line. `None` if the line is not the command
+/// line of a shim.
 #[must_use]
 pub fn shim_container(line: &str) -> Option<String> {
     let mut words = line.split_whitespace();
@@ -159,13 +160,14 @@ async fn export(cluster: &Cluster) -> Result<Log> {
     Log::read(&path)
 }
 
-/// Checks that an acknowledged command is in the log once, and that a refused command is not.
+/// Checks that an acknowledged command is in the log exactly once, and that a refused command is not in the
+/// log.
 fn commands(found: &mut CheckResult, log: &Log, records: &[Record]) {
     for Record { request, what, outcome, .. } in records {
         let stands = log.positions_of(request);
         match outcome {
             Answer::Acknowledged(_) if stands.is_empty() => found.lost.push(format!("{request} ({what})")),
-            // A repeated command is answered with the position that the log had reached at that time.
+            // The answer to a repeated command has the end position of the log at the time of the repetition.
             Answer::Acknowledged(at) if stands.len() == 1 && stands[0] <= *at => {}
             Answer::Refused(_) if stands.is_empty() => {}
             Answer::Unknown(_) if stands.len() <= 1 => {}
@@ -206,7 +208,7 @@ fn tasks(found: &mut CheckResult, log: &Log, ran: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the tables reach the end of the log and are its fold.
+/// Checks that the tables reach the end of the log and equal the fold of the log.
 async fn check_tables(cluster: &Cluster, end: u64) -> Result<()> {
     poll_until(TABLES_TIMEOUT, "the tables reach the end of the log", async || {
         let position = cluster.projected_position().await?;
@@ -234,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Returns the result of the check if the requests are at these positions of the log.
+    /// Returns the result of the check if the log contains the requests at these positions.
     fn found(stands: &[(&str, &[u64])], outcome: Answer) -> CheckResult {
         let requests = stands.iter().map(|(request, at)| {
             ((*request).to_owned(), at.iter().copied().map(Position).collect::<Vec<_>>())

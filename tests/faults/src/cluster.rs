@@ -21,7 +21,8 @@ use crate::proxy::Proxy;
 
 mod observations;
 
-/// Timeout until leaders are elected and all cells are present. A log of a million entries is folded first.
+/// Timeout until leaders are elected and all cells are present. This time includes folding a log of a million
+/// entries.
 pub const READY_TIMEOUT: Duration = Duration::from_secs(300);
 /// Timeout for the containers of a cluster to end.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,7 +33,7 @@ const BBSS: [&str; PER_ROLE] = ["bbs-1", "bbs-2"];
 pub const AUCTIONEERS: [&str; PER_ROLE] = ["auctioneer-1", "auctioneer-2"];
 /// Size of each separate disk in MiB. The streams of a run must fit.
 const DISK_MB: u64 = 768;
-/// Memory and disk of each cell in MiB: more than the whole load desires.
+/// Memory and disk of each cell in MiB. Each value exceeds the needs of the whole load.
 const CELL_MB: &str = "4096";
 
 /// Composition of a cluster.
@@ -47,7 +48,8 @@ pub struct Shape {
     pub past: u64,
 }
 
-/// Cluster of real processes. Dropping it ends them and removes the folder, unless that is kept.
+/// Cluster of real processes. Dropping a cluster ends its processes, and removes the folder unless
+/// [`Cluster::keep`] was called.
 #[derive(Debug)]
 pub struct Cluster {
     shape: Shape,
@@ -119,7 +121,7 @@ impl Cluster {
         std::fs::remove_file(&path).map_err(Failed::context(path.display()))
     }
 
-    /// Removes the caches with which services start quickly, so that each reads the whole log again.
+    /// Removes the caches that speed up the start of services. Each service then reads the whole log again.
     ///
     /// # Errors
     /// Returns an error if the caches can't be removed.
@@ -235,8 +237,8 @@ impl Cluster {
         self.binary.run(&self.url(), args).await
     }
 
-    /// Restarts the first `nodes` servers concurrently, because one of several becomes healthy only together
-    /// with others.
+    /// Restarts the first `nodes` servers concurrently, because a server of a group does not become healthy
+    /// alone.
     ///
     /// # Errors
     /// Returns an error if a server does not start.
@@ -283,7 +285,8 @@ impl Cluster {
     /// Returns the network of a rep.
     ///
     /// # Errors
-    /// Returns an error if the rep has no network of its own. With three servers, it connects to all of them.
+    /// Returns an error if the rep has no network of its own. With three servers, a rep connects to all
+    /// servers directly.
     pub fn network(&self, name: &str) -> Result<&Proxy> {
         self.proxies.get(name).ok_or_else(|| Failed(format!("{name} has no network of its own")))
     }

@@ -16,7 +16,8 @@ const SHUTDOWN_SCRIPT: &str = "import fcntl, os, struct, sys\n\
 const FILLER_FILE: &str = "filler";
 /// Name of the file that is never synced, so that a power cut loses it.
 const UNSYNCED_FILE: &str = "unsynced";
-/// Size of that file in bytes. The kernel takes half a minute to write such a file to the disk on its own.
+/// Size of the unsynced file in bytes. The kernel takes half a minute to write such a file to the disk on its
+/// own.
 const UNSYNCED_BYTES: usize = 1024 * 1024;
 /// Bytes that are written at once to fill the disk.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -99,7 +100,7 @@ impl Disk {
     pub async fn power_up(&self) -> Result<()> {
         run("umount", &[&self.mount_point]).await?;
         self.remount().await?;
-        // The name of the file may survive, because syncing any other file writes it as well.
+        // The name of the file may survive, because a sync of any other file writes the name too.
         let marker = self.mount_point.join(UNSYNCED_FILE);
         let left = fs::read(&marker).unwrap_or_default();
         ensure(left != vec![1_u8; UNSYNCED_BYTES], || {

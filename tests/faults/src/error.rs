@@ -23,7 +23,7 @@ impl Failed {
         Self(what.into())
     }
 
-    /// Returns a function that adds the failed operation to an error.
+    /// Returns a function that adds the name of the failed operation to an error.
     pub fn context<E: Display>(what: impl Display) -> impl FnOnce(E) -> Self {
         move |error| Self(format!("{what}: {error}"))
     }

@@ -1,4 +1,4 @@
-//! Faults: their names, their effects, how they are undone, and their requirements.
+//! Faults: names, effects, reversals and requirements.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub enum Fault {
     PauseRep,
     /// The traffic of a rep is held back in both directions.
     CutRep,
-    /// The connections of a rep are closed, and new ones as soon as they are accepted.
+    /// The connections of a rep are closed. New connections are closed as soon as they are accepted.
     TearRep,
     StopBbsLeader,
     StopAuctioneerLeader,
@@ -40,9 +40,9 @@ pub enum Fault {
     CutPower,
     /// One node of the journal loses its power.
     CutPowerOfOne,
-    /// The standbys fall behind in the log, and then have to lead.
+    /// The standbys fall behind in the log and must then lead.
     HalfBehind,
-    /// Every service is killed, and all are started at once.
+    /// Every service is killed. Then all services are started at once.
     StartAtOnce,
     /// Every service is stopped and restarted, one after the other.
     RestartOneByOne,
@@ -59,9 +59,9 @@ pub enum Fault {
 pub enum Requirement {
     /// No special requirement.
     Nothing,
-    /// Separate network for each rep, which needs a single NATS server.
+    /// Separate network for each rep. These networks require a single NATS server.
     Network,
-    /// Separate disks for the journal, which need root and loop devices.
+    /// Separate disks for the journal. These disks require root and loop devices.
     Disks,
     ThreeNodes,
     /// Three NATS servers with separate disks.
@@ -75,10 +75,11 @@ pub struct FaultInfo {
     pub name: &'static str,
     /// Effect, as text.
     pub effect: &'static str,
-    /// Text on how the fault is undone.
+    /// Description of the reversal.
     pub reversal: &'static str,
     pub needs: Requirement,
-    /// Finding that `muster status` must show during the fault, and not after it. `None` if no finding is certain.
+    /// Finding that `muster status` must show during the fault and must not show after the fault. `None` if
+    /// no finding is certain.
     pub finding: Option<FindingCode>,
 }
 
@@ -171,8 +172,8 @@ impl Fault {
         Self::ALL.into_iter().find(|fault| fault.row().name == name)
     }
 
-    /// Returns `true` if the fault can be injected into a cluster of this shape. `earlier` is set if there is
-    /// an earlier build.
+    /// Returns `true` if the fault can be injected into a cluster of this shape. `earlier` is `true` if an
+    /// earlier build exists.
     #[must_use]
     pub const fn fits(self, shape: Shape, earlier: bool) -> bool {
         match self.row().needs {

@@ -1,4 +1,4 @@
-//! Injection of faults. Each returns when it is undone.
+//! Injection of faults. Each injection returns after the fault is undone.
 
 use std::fs;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::proxy::NetworkState;
 use crate::recording_client::RecordingClient;
 use crate::work;
 
-/// Duration of a pause or a cut network: longer than silence is tolerated.
+/// Duration of a pause or a cut network. It exceeds the tolerated silence of a service.
 const PAUSE_DURATION: Duration = Duration::from_secs(40);
 /// Duration of the loss of nodes.
 const LOSS_DURATION: Duration = Duration::from_secs(20);
-/// Time without an acknowledged command after which a full disk has taken effect.
+/// Time without an acknowledged command that shows the effect of a full disk.
 const FULL_DISK_QUIET: Duration = Duration::from_secs(10);
 /// Seconds by which a clock is set ahead.
 const HOUR: i64 = 3_600;
@@ -144,7 +144,7 @@ impl Injector<'_> {
         .await
     }
 
-    /// Waits for `time`, and until the status shows the finding of the fault.
+    /// Waits for at least `time`, and until the status shows the finding that the fault causes.
     async fn hold(&self, fault: Fault, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         self.cluster.wait_for_finding(self.asker, fault, true).await?;
@@ -152,7 +152,7 @@ impl Injector<'_> {
         Ok(())
     }
 
-    /// Stops a leader as its supervisor does, and starts it again.
+    /// Stops a leader as its supervisor would, and starts the leader again.
     async fn stop_leader(&mut self, role: Role) -> Result<()> {
         let name = self.cluster.find(self.asker, role, true).await?;
         self.cluster.stop(&name).await?;
@@ -179,7 +179,8 @@ impl Injector<'_> {
         held
     }
 
-    /// Sets the clock of the leading BBS an hour ahead, waits until another one leads, and sets it right.
+    /// Sets the clock of the leading BBS an hour ahead, waits until another BBS leads, and corrects the
+    /// clock.
     async fn shift_clock(&mut self, fault: Fault) -> Result<()> {
         let leader = self.cluster.find(self.asker, Role::Bbs, true).await?;
         self.cluster.clock(&leader)?.set(HOUR).map_err(Failed::context("the clock"))?;
@@ -263,12 +264,12 @@ impl Injector<'_> {
         self.restart_nodes(nodes).await
     }
 
-    /// Restarts servers concurrently, because one of several becomes healthy only together with others.
+    /// Restarts servers concurrently, because a server of a group does not become healthy alone.
     async fn restart_nodes(&mut self, nodes: usize) -> Result<()> {
         self.cluster.restart_servers(nodes).await
     }
 
-    /// Pauses the standbys until the log is longer by [`BEHIND`] entries, and then kills the leaders.
+    /// Pauses the standbys until the log is longer by [`LAG_ENTRIES`] entries, and then kills the leaders.
     async fn half_behind(&mut self) -> Result<()> {
         let mut stopped = vec![];
         let mut leaders = vec![];
@@ -315,8 +316,8 @@ impl Injector<'_> {
         self.cluster.start_all()
     }
 
-    /// Stops and restarts every service, one by one. Each serves again before the next one stops. `binary`
-    /// selects another build.
+    /// Stops and restarts every service, one by one. Each service serves again before the next one stops.
+    /// `binary` selects another build.
     async fn restart_one_by_one(&mut self, binary: Option<&Binary>) -> Result<()> {
         for name in self.cluster.names() {
             self.cluster.stop(&name).await?;

@@ -1,4 +1,4 @@
-//! Record of the clients: every command with its outcome.
+//! Ledger of the clients: every command with its outcome.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct Record {
     pub what: String,
     /// Time of the first attempt.
     pub sent_at: Instant,
-    /// Time of the answer, or of giving up.
+    /// Time of the answer, or the time at which the client gave up.
     pub answered_at: Instant,
     pub outcome: Outcome,
 }
@@ -80,13 +80,13 @@ impl Ledger {
         self.lock().is_empty()
     }
 
-    /// Returns the records after the first `first` ones.
+    /// Returns all records except the first `first` ones.
     #[must_use]
     pub fn after(&self, first: usize) -> Vec<Record> {
         self.lock().get(first..).unwrap_or_default().to_vec()
     }
 
-    /// Locks the records. Poisoning is ignored, because no change is left half-done.
+    /// Locks the records. Ignores poisoning, because each change is atomic.
     fn lock(&self) -> MutexGuard<'_, Vec<Record>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

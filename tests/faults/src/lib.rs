@@ -1,15 +1,15 @@
 //! Fault injection into a cluster of real processes under a steady load.
 //!
-//! After each fault, everything is checked: no acknowledged command is lost, no task ran twice, exactly the
-//! desired instances run, and the tables and the log are correct. The short version is the test `faults` of
-//! `muster`, and the long one is `cargo run --release -p faults`. See `docs/internals/faults.md`.
+//! All properties are checked after each fault: no acknowledged command is lost, no task ran twice, exactly
+//! the desired instances run, and the tables and the log are correct. The short version is the test `faults`
+//! of `muster`. The long version is `cargo run --release -p faults`. See `docs/internals/faults.md`.
 //!
 //! | file | content |
 //! |---|---|
-//! | `fault.rs` | faults: name, effect, how it is undone |
+//! | `fault.rs` | faults: name, effect, removal |
 //! | `injector.rs` | injection of faults |
-//! | `cluster.rs` | servers, services, and the folder with their files; observations of them |
-//! | `disk.rs` | disk that can be full and lose its power |
+//! | `cluster.rs` | servers and services, the folder with their files, and observations of them |
+//! | `disk.rs` | disk that can become full and lose its power |
 //! | `proxy.rs` | network of a rep |
 //! | `program.rs` | `muster`: services and commands |
 //! | `load.rs` | clients that send commands continuously |
@@ -17,9 +17,9 @@
 //! | `recording_client.rs`, `ledger.rs` | commands with request ids, and the record of their outcomes |
 //! | `service.rs` | test for full service |
 //! | `check.rs`, `log.rs` | properties that must hold when the cluster is quiet again |
-//! | `long_log.rs` | long log to start with |
-//! | `build.rs` | builds of the program, of this commit and of the previous one |
-//! | `run.rs`, `report.rs` | one fault after the other, and their results |
+//! | `long_log.rs` | long log that exists before the services start |
+//! | `build.rs` | builds of the program, from this commit and from the previous commit |
+//! | `run.rs`, `report.rs` | sequence of faults, and their results |
 
 pub mod build;
 pub mod check;

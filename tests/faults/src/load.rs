@@ -1,5 +1,5 @@
-//! Steady load: clients that desire, scale, update, crash, run and remove. Each sends one command after the
-//! other.
+//! Steady load. Several clients create, scale, update, crash, run and remove processes and tasks. Each client
+//! sends one command after the other.
 //!
 //! | client | commands |
 //! |---|---|
@@ -30,7 +30,8 @@ use crate::work;
 const STEADY_INSTANCES: u32 = 2;
 /// Number of crashing processes that exist at the same time.
 const CRASHING_PROCESSES: u64 = 2;
-/// Number of tasks between the desire of a task and its resolution, if it is resolved.
+/// Number of tasks that the client desires between a task and the resolution of that task, if the task is
+/// resolved.
 const RESOLVE_DELAY: u64 = 8;
 
 /// Kind of a client.
@@ -56,7 +57,7 @@ impl Kind {
     }
 }
 
-/// Clients that send commands continuously. Dropping it ends them.
+/// Clients that send commands continuously. Dropping this value stops the clients.
 #[derive(Debug)]
 pub struct Load {
     gate: Arc<RwLock<()>>,

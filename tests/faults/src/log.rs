@@ -1,4 +1,4 @@
-//! The log, read from an export of the journal: the positions of each request, and the outcome of each task.
+//! Content of an export of the journal: the positions of each request, and the outcome of each task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -19,9 +19,9 @@ pub struct Log {
     pub messages: u64,
     /// Positions of each request, by request id.
     pub requests: BTreeMap<String, Vec<Position>>,
-    /// Tasks that were ever desired, with their outcome. `None` if a task has not completed yet.
+    /// All tasks in the log, with their outcome. `None` if a task has not completed yet.
     pub tasks: BTreeMap<TaskGuid, Option<Outcome>>,
-    /// Entries that occur a second time.
+    /// Entries that occur more than once.
     pub duplicates: Vec<EntryId>,
     pub ids: BTreeSet<EntryId>,
 }

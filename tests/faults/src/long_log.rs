@@ -1,5 +1,5 @@
-//! Long past for a new cluster: a log for `muster import`, whose decisions were made by the state machine of
-//! processes.
+//! Long history for a new cluster: a log for `muster import`. The state machine of processes made its
+//! decisions.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

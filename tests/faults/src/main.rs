@@ -1,5 +1,5 @@
-//! Long version of the fault tests: injects every fault repeatedly for minutes, into clusters with separate
-//! disks, of one node and of three.
+//! Long version of the fault tests. It injects every fault repeatedly for minutes. The clusters have one node
+//! or three nodes, each with its own disk.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -136,7 +136,7 @@ fn required_clusters(wanted: &[Fault], past: u64) -> [(Shape, Vec<Fault>); 3] {
     let is_of_three =
         |fault: &Fault| matches!(fault.row().needs, Requirement::ThreeNodes | Requirement::ThreeDisks);
     let of_one = wanted.iter().copied().filter(|fault| !is_of_three(fault)).collect();
-    // Faults that differ on three nodes: lost nodes, power cuts, and the loss of the leading BBS.
+    // Faults with other effects on three nodes: lost nodes, power cuts, and the loss of the leading BBS.
     let of_three = wanted
         .iter()
         .copied()
@@ -149,8 +149,8 @@ fn required_clusters(wanted: &[Fault], past: u64) -> [(Shape, Vec<Fault>); 3] {
     [(single, of_one), (three, of_three), (long, at_once)]
 }
 
-/// Runs one cluster. Each fault is injected once in random order, and then random faults until the time is
-/// up. `happened` receives each round when it is over.
+/// Runs one cluster. Each fault is injected once in random order, and random faults follow until the time is
+/// up. `happened` receives each round at its end.
 async fn run_cluster(
     seed: u64,
     (binary, earlier): (Binary, Option<Binary>),
@@ -192,7 +192,7 @@ async fn run_cluster(
     run.close().await
 }
 
-/// Writes the results so far, so that an interrupted run leaves a report as well.
+/// Writes the results so far, so that an interrupted run also leaves a report.
 fn write_report(report: &Report, path: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(report).map_err(Failed::context("report"))?;
     if let Some(folder) = path.parent() {

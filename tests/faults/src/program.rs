@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::error::{Failed, Result};
 
-/// Timeout of a command. A log of a million entries is imported, exported and verified.
+/// Timeout of a command. The slowest commands import, export and verify a log of a million entries.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(1_800);
 /// Timeout for a service to stop gracefully.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);

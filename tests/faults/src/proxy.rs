@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::error::{Failed, Result};
 
-/// Bytes that are forwarded at once.
+/// Maximum number of bytes that are forwarded at once.
 const CHUNK_BYTES: usize = 16 * 1024;
 
 /// State of the network.
@@ -20,11 +20,11 @@ pub enum NetworkState {
     Whole,
     /// Data is held back without an error, and arrives when the network is whole again.
     Silent,
-    /// Connections are closed, and new ones as soon as they are accepted.
+    /// Connections are closed. New connections are closed as soon as they are accepted.
     Refusing,
 }
 
-/// Proxy in front of a server. Dropping it closes its connections.
+/// Proxy in front of a server. All its connections are closed on drop.
 #[derive(Debug)]
 pub struct Proxy {
     /// URL of the proxy.
@@ -93,7 +93,7 @@ async fn connect(client: TcpStream, server: String, mut network: watch::Receiver
 
 /// Waits until the network refuses connections.
 async fn wait_until_refusing(mut network: watch::Receiver<NetworkState>) {
-    // The sender is dropped only with the proxy, which ends this connection as well.
+    // The sender is dropped only together with the proxy. The drop of the proxy ends this connection, too.
     network.wait_for(|network| *network == NetworkState::Refusing).await.ok();
 }
 

@@ -1,4 +1,4 @@
-//! Client whose commands are recorded in a ledger.
+//! Client that records its commands in a ledger.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,16 +13,16 @@ use tokio::time::Instant;
 use crate::error::{Failed, Result};
 use crate::ledger::Ledger;
 
-/// Domain of everything that the load desires.
+/// Domain of all objects that the load desires.
 pub const DOMAIN: &str = "shop";
 
-/// Time for which a client repeats a command: longer than any fault lasts.
+/// Time for which a client repeats a command. Longer than any fault lasts.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Time for which a client repeats a query. A caller that waits for a condition sends the query again.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Client whose commands are recorded, each with a request id of its own.
+/// Client that records its commands. Each command has its own request id.
 #[derive(Clone, Debug)]
 pub struct RecordingClient {
     name: String,
@@ -52,7 +52,7 @@ impl RecordingClient {
         })
     }
 
-    /// Returns the client for queries.
+    /// Returns the client for queries. Queries are not recorded.
     #[must_use]
     pub const fn queries(&self) -> &Client {
         &self.queries

@@ -30,7 +30,7 @@ pub struct Run {
     ledger: Arc<Ledger>,
     rng: fastrand::Rng,
     earlier: Option<Binary>,
-    /// Number of ledger records, and number of failed tasks, that belong to finished rounds.
+    /// Number of ledger records and number of failed tasks, both from finished rounds.
     reported: (usize, usize),
     rounds: usize,
 }

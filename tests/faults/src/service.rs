@@ -1,4 +1,4 @@
-//! Test for full service: a client that sends commands now gets everything it desires.
+//! Test for full service: the cluster carries out every new command of a client.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::work;
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Waits until every service is running, a new instance runs, a new task has completed, and the tables
-/// contain both.
+/// contain the instance and the task.
 ///
 /// # Errors
-/// Returns an error if that does not happen in time.
+/// Returns an error if one of these conditions is not met in time.
 pub async fn wait_for_full_service(
     cluster: &mut Cluster,
     asker: &RecordingClient,
@@ -34,8 +34,8 @@ pub async fn wait_for_full_service(
     .await
 }
 
-/// Desires an instance and a task, waits for both, and removes the process. Returns the position of the
-/// removal.
+/// Desires an instance and a task, waits for both, and removes the instance's process. Returns the log
+/// position of the removal.
 async fn probe(asker: &RecordingClient, ran: &Path, number: usize) -> Result<u64> {
     let guid = work::process(&format!("probe-{number}"))?;
     asker.desire(work::sleeper(guid.as_str(), 1, 0)?).await?;

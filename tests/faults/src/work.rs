@@ -26,7 +26,7 @@ pub fn task_guid(name: &str) -> Result<TaskGuid> {
     TaskGuid::new(name).map_err(Failed::context(name))
 }
 
-/// Returns a process that runs forever. Another `version` makes another definition.
+/// Returns a process that runs forever. A different `version` gives a different definition.
 ///
 /// # Errors
 /// Returns an error if the name is not a valid process guid.
@@ -50,8 +50,8 @@ fn lrp(name: &str, instances: u32, action: &Value) -> Result<DesiredLrp> {
     spec::lrp(desired).map_err(Failed::context(name))
 }
 
-/// Returns a task that adds a line to the file of its name in `folder`, and then runs for this number of
-/// seconds.
+/// Returns a task that adds a line to a file in `folder` and then runs for this number of seconds. The file
+/// has the name of the task.
 ///
 /// # Errors
 /// Returns an error if the specification is invalid.

@@ -1,4 +1,4 @@
-//! Entries of the journal, as any program with write access could write them.
+//! Entries of the journal that any program with write access could write.
 
 use audit::Law;
 use projections::World;
@@ -8,11 +8,12 @@ use schemas::names::EntryId;
 use schemas::{Position, Subject};
 use uuid::Uuid;
 
-/// Shard count of the cluster of these entries.
+/// Shard count of the cluster that these entries belong to.
 const SHARDS: u16 = 4;
 
-/// Reads the bytes as an entry, and each line as the decisions of an entry with a correct checksum. Checks
-/// that an entry is encoded as it was read, and that every reader of a log processes all entries.
+/// Decodes the bytes as an entry, and each line as the decisions of an entry with a correct checksum. Checks
+/// that the encoding of a decoded entry equals its input, and that every reader of a log processes all
+/// entries.
 ///
 /// # Panics
 /// Panics if a check fails.
@@ -45,8 +46,8 @@ fn check_round_trip(bytes: &[u8]) {
     }
 }
 
-/// Processes a log of these entries by the reader, the fold and the law of transitions. Then restores a
-/// snapshot of the result.
+/// Processes a log of these entries with the reader, with the fold and with the law of transitions. Restores
+/// a snapshot of the result.
 fn check_readers(entries: &[Vec<u8>]) {
     let (mut reader, mut world, mut law) = (Reader::default(), World::new(), Law::default());
     for (position, bytes) in (1..).map(Position).zip(entries) {

@@ -4,8 +4,8 @@ use audit::export::{ParsedLine, Reader};
 use audit::verify::{Checkpoints, Trust, Verifier};
 use schemas::Position;
 
-/// Reads the bytes as an export, line by line, and as checkpoints of this export. Checks that a manifest has
-/// the number of the messages before it.
+/// Reads the bytes as an export, line by line, and as checkpoints of this export. Checks that a manifest
+/// contains the number of messages before the manifest.
 ///
 /// # Panics
 /// Panics if the check fails.

@@ -1,14 +1,15 @@
-//! Answers of a NATS server to requests for entries: headers, and then the entry.
+//! Answers of a NATS server to requests for entries. An answer consists of headers and an entry.
 
 use async_nats::header::{HeaderName, HeaderValue};
 use async_nats::{HeaderMap, Message};
 use journal::decode_page_entry;
 
-/// Reads the bytes as headers, one `Name: value` per line, and after an empty line as an entry. Checks that a
-/// valid answer has the unchanged bytes of the entry, and the position and the subject in the headers.
+/// Reads the bytes as headers, one `Name: value` per line, followed by an empty line and an entry. Checks
+/// that a valid answer contains the unchanged bytes of the entry. Also checks that its position and subject
+/// equal those in the headers.
 ///
 /// # Panics
-/// Panics if the check fails.
+/// Panics if a check fails.
 pub fn check(bytes: &[u8]) {
     let (head, payload) = split(bytes);
     let headers = headers(head);
@@ -33,7 +34,7 @@ fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
     end.map_or((bytes, &[]), |end| (&bytes[..end], &bytes[end + 2..]))
 }
 
-/// Returns the headers that the client library would pass on. It drops invalid headers.
+/// Returns the headers that the client library would pass on. The library drops invalid headers.
 fn headers(head: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in String::from_utf8_lossy(head).lines() {

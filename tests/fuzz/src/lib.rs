@@ -1,6 +1,6 @@
-//! Properties that must hold for any input: for each format that Muster reads a `check(bytes)`, which panics
-//! if a property is violated. A test checks the corpus in `corpus/FORMAT/`, and a fuzzer extends it
-//! (docs/internals/fuzzing.md, "Fuzzing").
+//! Properties that must hold for any input. Each format that Muster reads has a function `check(bytes)`,
+//! which panics if a property is violated. A test checks the corpus in `corpus/FORMAT/`, and a fuzzer extends
+//! the corpus (docs/internals/fuzzing.md, "Fuzzing").
 
 pub mod action;
 pub mod entry;

@@ -1,4 +1,4 @@
-//! Messages between services, in both forms.
+//! Messages between services, in JSON and in postcard.
 
 use std::fmt::Debug;
 
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::Check;
 
-/// Checks, one for each kind of message.
+/// Checks: one function for each kind of message.
 const KINDS: &[Check] = &[
     check_round_trip::<ServiceStatus>,
     check_round_trip::<Answer<Ack>>,
@@ -54,12 +54,12 @@ const KINDS: &[Check] = &[
     check_round_trip::<ForwardedExecIo>,
 ];
 
-/// Reads the first byte as the kind of message. The second byte selects the form of the rest: JSON if it is
-/// even, and the body of a postcard message if it is odd. Checks that a message is the same after encoding
-/// and decoding, in both forms.
+/// Reads the first byte as the kind of message. The second byte selects the form of the remaining bytes: JSON
+/// if the byte is even, and the body of a postcard message if it is odd. Checks that encoding and decoding in
+/// either form does not change the message.
 ///
 /// # Panics
-/// Panics if it is not.
+/// Panics if the message changes.
 pub fn check(bytes: &[u8]) {
     let [kind, form, body @ ..] = bytes else { return };
     let check = KINDS[usize::from(*kind) % KINDS.len()];
@@ -72,7 +72,7 @@ fn postcard_message(body: &[u8]) -> Vec<u8> {
     [b"MUS1".as_slice(), &SCHEMA_VERSION.to_le_bytes(), &length, body].concat()
 }
 
-/// Checks that a message is the same after encoding and decoding, in both forms.
+/// Checks that encoding and decoding in either form does not change a message.
 pub(crate) fn check_round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {
     let Ok((message, _)) = decode::<T>(bytes) else { return };
     for form in [Form::Json, Form::Postcard] {

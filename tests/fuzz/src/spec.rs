@@ -5,11 +5,11 @@ use schemas::names::Domain;
 use schemas::spec::{client_command, document, item, item_to_json, json, to_seal};
 use serde_json::{Value, json};
 
-/// Reads the bytes as a file, as a specification to be sealed, and as each command of a client. Checks that
-/// each is the same after encoding and decoding.
+/// Reads the bytes as a file, as a specification whose secrets are sealed, and as each command of a client.
+/// Checks that encoding and decoding do not change the result.
 ///
 /// # Panics
-/// Panics if it is not.
+/// Panics if the result changes.
 pub fn check(bytes: &[u8]) {
     let shop = Domain::new("shop").expect("a valid domain");
     if let Ok(items) = json(bytes).and_then(document) {

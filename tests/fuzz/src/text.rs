@@ -1,5 +1,5 @@
-//! Short texts with a syntax of their own: subjects, cursors, moments, names, isolation levels, attributes of
-//! cells.
+//! Short texts that each have a separate syntax: subjects, cursors, moments, names, isolation levels,
+//! attributes of cells.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -11,8 +11,8 @@ use schemas::isolation::Isolation;
 use schemas::names::{CellId, ClientName, Domain, ProcessGuid, ServiceId, TaskGuid};
 use schemas::query::{AsOf, Cursor};
 
-/// Checks that a text with only one spelling is printed as it was read. A text with several spellings must
-/// have the same value after printing and parsing.
+/// Checks that a value with only one spelling is printed in the form in which it was read. If a value has
+/// several spellings, checks that printing and parsing do not change the value.
 ///
 /// # Panics
 /// Panics if a check fails.

@@ -1,5 +1,5 @@
-//! Processes of containers, as the operating system reports them. They are identified by their environment
-//! and their command lines.
+//! Processes of containers, as the operating system reports them. The environment and the command line of a
+//! process show the container that it belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ use crate::wait::POLL_INTERVAL;
 
 /// Environment variable of every process of a container.
 const MARKER: &str = "MUSTER_INSTANCE_GUID";
-/// Work that a rep runs from time to time, to check that its cell can run containers.
+/// Task that a rep runs from time to time, to check that its cell can run containers.
 const SELF_TEST: &str = "task self-test";
 
 /// Running process that belongs to a folder.
@@ -23,16 +23,17 @@ pub struct Process {
     pub pid: i32,
     /// Command line, for messages.
     pub line: String,
-    /// Guid of its container.
+    /// Guid of the process's container.
     pub guid: Option<String>,
-    /// Work of its container: `web/0`, or `task greet`. `None` for a shim.
+    /// Instance or task of the process's container, such as `web/0` or `task greet`. `None` for a shim.
     pub work: Option<String>,
 }
 
-/// Returns every running process whose command line contains a folder, or whose `HOME` is in it.
+/// Returns every running process that belongs to a folder: its command line contains the folder, or its
+/// `HOME` is in the folder.
 ///
 /// # Panics
-/// Panics if `/proc` can't be read, or the path of the folder is not UTF-8.
+/// Panics if `/proc` can't be read, or if the path of the folder is not UTF-8.
 #[must_use]
 pub fn processes_in(folder: &Path) -> Vec<Process> {
     let folder = folder.to_str().expect("the path of the folder is UTF-8");
@@ -47,7 +48,7 @@ fn read_process(pid: i32, folder: &str) -> Option<Process> {
         String::from_utf8_lossy(&bytes).into_owned()
     };
     let (line, environment) = (read("cmdline"), read("environ"));
-    // A process that has ended and waits for its parent has neither.
+    // A zombie has neither a command line nor an environment.
     if !line.contains(folder) && !environment.split('\0').any(|variable| is_home_in(variable, folder)) {
         return None;
     }
@@ -64,8 +65,8 @@ fn is_home_in(variable: &str, folder: &str) -> bool {
     variable.strip_prefix("HOME=").is_some_and(|home| home.starts_with(folder))
 }
 
-/// Returns the work that really runs in a folder, with its containers and their processes. The self-test of a
-/// rep is left out, because it runs briefly after each start of a rep.
+/// Returns the instances and tasks whose processes run in a folder, with their containers and processes. The
+/// self-test of a rep is left out, because it runs briefly after each start of a rep.
 #[must_use]
 pub fn running_in(folder: &Path) -> BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> {
     let mut running: BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> = BTreeMap::new();
@@ -79,10 +80,10 @@ pub fn running_in(folder: &Path) -> BTreeMap<String, BTreeMap<String, BTreeSet<i
     running
 }
 
-/// Checks that exactly these instances really run, each in one container.
+/// Checks that processes of exactly these instances and tasks run, each in one container.
 ///
 /// # Errors
-/// Returns a description of the running work if it differs.
+/// Returns a description of the running containers if they differ from `works`.
 pub fn expect_exactly(folder: &Path, works: &[&str]) -> Result<(), String> {
     let running = running_in(folder);
     let wanted: BTreeSet<&str> = works.iter().copied().collect();
@@ -99,7 +100,7 @@ pub fn indices(process: &str, count: usize) -> Vec<String> {
     (0..count).map(|index| format!("{process}/{index}")).collect()
 }
 
-/// Kills every process of a folder. Returns `true` if there was none.
+/// Kills every process of a folder. Returns `true` if the folder had no processes.
 #[must_use]
 pub fn kill_all(folder: &Path) -> bool {
     let living = processes_in(folder);
@@ -107,8 +108,8 @@ pub fn kill_all(folder: &Path) -> bool {
     living.is_empty()
 }
 
-/// Kills the processes of a folder until none is left, at most for `limit`. Then removes the control groups
-/// of its containers.
+/// Kills the processes of a folder until none is left, for at most `limit`. Then removes the control groups
+/// of the folder's containers.
 pub fn clear(folder: &Path, limit: Duration) {
     let end = Instant::now() + limit;
     while !kill_all(folder) && Instant::now() < end {
@@ -117,11 +118,12 @@ pub fn clear(folder: &Path, limit: Duration) {
     remove_groups(folder);
 }
 
-/// Removes the control groups of a folder's containers after its processes have ended, because killed
-/// programs can't remove them.
+/// Removes the control groups of a folder's containers, because killed programs can't remove their groups.
+/// The processes must have ended before.
 pub fn remove_groups(folder: &Path) {
     for group in specs_in(folder).iter().flat_map(groups_of) {
-        // Most groups have been removed by their creator. The parent group is removed with its last child.
+        // The program that created a group has usually removed it. The parent group is removed with its last
+        // child.
         fs::remove_dir(&group).ok();
         group.parent().map(fs::remove_dir);
     }
@@ -150,7 +152,7 @@ fn groups_of(spec: &Value) -> Vec<PathBuf> {
     limiting.chain([&spec["cgroup"]]).filter_map(Value::as_str).map(PathBuf::from).collect()
 }
 
-/// Sends a signal to a process that may have ended already.
+/// Sends a signal to a process. The process may have ended already.
 pub fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         kill_process(pid, signal).ok();

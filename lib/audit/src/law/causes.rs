@@ -1,5 +1,5 @@
-//! Rules for causes. Each cause is an earlier decision, and a chain starts with a command, a cell or the
-//! clock.
+//! Rules for causes. Each cause is an earlier decision. A chain of causes starts with a command, a cell or
+//! the clock.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use crate::Kind;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Causes {
     first: BTreeMap<DecisionId, DecisionId>,
-    /// `true` if there are decisions whose ids cannot be read.
+    /// `true` if the ids of some decisions cannot be read.
     incomplete: bool,
 }
 
 impl Causes {
-    /// Adds decisions that are not judged, each with the first decision of its chain.
+    /// Adds decisions that are not checked, each with the first decision of its chain.
     pub(super) fn add_unjudged(&mut self, decisions: Vec<(DecisionId, DecisionId)>) {
         self.first.extend(decisions);
     }
 
-    /// Records that there are decisions whose ids cannot be read. An unknown cause may be one of them from
-    /// now on.
+    /// Records that the ids of some decisions cannot be read. After this call, an unknown cause may be one of
+    /// these decisions.
     pub(super) const fn mark_incomplete(&mut self) {
         self.incomplete = true;
     }

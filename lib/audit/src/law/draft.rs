@@ -1,4 +1,5 @@
-//! State while an entry is judged: the World before it, and the changes by its decisions so far.
+//! State while an entry is judged (checked against the rules): the World before the entry, and the changes by
+//! the entry's decisions so far. The World is the state folded from the log.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ use schemas::{Decision, Place, Position};
 use super::{Violation, fleet, instances, launchers, life, rollouts, starts_epoch, tasks};
 use crate::Kind;
 
-/// World before an entry, with the changes by its decisions so far.
+/// World before an entry, with the changes by the entry's decisions so far.
 pub(super) struct Draft<'a> {
     world: &'a World,
     /// Position of the entry.
@@ -63,8 +64,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns the last version of an aggregate that shares its subject with others. `None` if it has a
-    /// subject of its own.
+    /// Returns the last version of an aggregate that shares its subject with other aggregates. `None` if the
+    /// aggregate has a subject of its own.
     pub(super) fn version(&self, aggregate: &Aggregate) -> Option<u64> {
         let version = match aggregate {
             Aggregate::Process { guid, .. } => match self.processes.get(guid) {
@@ -96,7 +97,7 @@ impl<'a> Draft<'a> {
                 Some(drafted) => drafted.instances().next().is_none() && drafted.twins().next().is_none(),
                 None => self.world.process(guid).is_none_or(|process| process.slots.is_empty()),
             },
-            // A new epoch of these keeps nothing of the one before.
+            // A new epoch of these aggregates keeps nothing of the previous epoch.
             Aggregate::Task { .. } | Aggregate::Periodic { .. } | Aggregate::Parameterised { .. } => true,
             Aggregate::Cell(id) => match self.cells.get(id) {
                 Some(cell) => cell.is_none(),
@@ -107,14 +108,14 @@ impl<'a> Draft<'a> {
         is_empty && starts_epoch(decision)
     }
 
-    /// Judges a decision and applies it.
+    /// Checks a decision against the rules, and applies it.
     pub(super) fn judge(&mut self, decision: &Decision) -> Vec<Violation> {
         match &decision.aggregate {
             Aggregate::Process { guid, .. } => self.process(guid, decision),
             Aggregate::Task { guid, .. } => self.task(guid, decision),
             Aggregate::Periodic { guid, .. } => self.periodic(guid, decision),
             Aggregate::Parameterised { guid, .. } => self.parameterised(guid, decision),
-            // A refresh sets a new expiry, independent of the state before.
+            // A refresh sets a new expiry, independent of the previous state.
             Aggregate::Domain(_) => vec![],
             Aggregate::Cell(id) => self.cell(id, decision),
             Aggregate::Cluster => self.cluster(decision),

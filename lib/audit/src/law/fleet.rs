@@ -85,8 +85,8 @@ pub(super) fn check_cluster(
     why.map(|why| (Kind::Illegal, why))
 }
 
-/// Checks that the actor is an operator and that the position is an earlier one. Only then may a position be
-/// quarantined.
+/// Checks that the actor is an operator and that the position is before this entry. A position may be
+/// quarantined only in this case.
 fn check_quarantine(position: Position, decision: &Decision, recorded: Position) -> Option<String> {
     match &decision.actor {
         Actor::Operator(_) if position < recorded => None,

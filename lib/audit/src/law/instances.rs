@@ -107,7 +107,7 @@ pub(super) fn twin(
     why.map(|why| (Kind::Illegal, format!("{}: {why}", place_text(place))))
 }
 
-/// Checks that the state machine takes this step. Returns the reason if it does not.
+/// Checks that the state machine accepts this step. Returns the reason if the step is refused.
 fn check_step(before: Option<&Actual>, command: &Command, by: &Instance, step: Step) -> Option<String> {
     match actual::decide(before, command, by) {
         Ok(taken) if taken == step => None,
@@ -131,8 +131,8 @@ fn check_not_a_cell(by: &Instance, decision: &Decision) -> Option<String> {
     }
 }
 
-/// Checks that the actor is a cell with another container at the same index. Only then is an evacuating
-/// record replaced.
+/// Checks that the actor is a cell with another container at the same index. An evacuating record is replaced
+/// only in this case.
 fn check_replacement(process: &DraftProcess<'_>, place: &Place, decision: &Decision) -> Option<String> {
     let is_own = |by: &Instance| matches!(&decision.actor, Actor::Cell(cell) if *cell == by.cell_id);
     let here = |other: &Place| other.index == place.index;
@@ -226,7 +226,7 @@ fn check_removed(before: Option<&Actual>, cause: StopReason, decision: &Decision
     (!legal).then(|| format!("cannot be removed with cause {cause:?}"))
 }
 
-/// Returns the text of a place for messages.
+/// Returns the text of a slot for messages.
 pub(super) fn place_text(place: &Place) -> String {
     format!("index {} of definition {}", place.index, place.definition_id)
 }

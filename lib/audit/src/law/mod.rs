@@ -1,8 +1,10 @@
-//! Legality of decisions. Each decision is judged from the log alone, by the tables of the state machines.
+//! Legality of decisions. Each decision is judged (checked for legality) from the log alone, by the tables of
+//! the state machines.
 //!
-//! A decision is judged against the World before its entry, with the changes by earlier decisions of the same
-//! entry. Facts outside the log are not judged: the behaviour of containers, the cells that the decider knew,
-//! and the fit of a placement. docs/guides/verify-the-log.md describes the limits of the log.
+//! The judge checks a decision against the World (the state folded from the log) before the decision's entry.
+//! Earlier decisions of the same entry are applied to this World first. Facts outside the log are not judged:
+//! the behaviour of containers, the cells that the decider knew, and the fit of a placement.
+//! docs/guides/verify-the-log.md describes the limits of the log.
 
 mod causes;
 mod draft;
@@ -26,7 +28,7 @@ use self::draft::Draft;
 use self::quarantine::{Knowledge, Quarantine};
 use crate::{Finding, Kind};
 
-/// Judge of decisions. In addition to the World it stores about a hundred bytes per decision.
+/// Judge of decisions. In addition to the World, the judge stores about a hundred bytes per decision.
 #[derive(Clone, Debug, Default)]
 pub struct Law {
     causes: Causes,
@@ -39,7 +41,7 @@ pub struct Law {
 type Violation = (Kind, String);
 
 impl Law {
-    /// Judges the next entry. The World must not have folded it yet.
+    /// Judges the next entry. The caller must not have folded the entry into the World yet.
     pub fn judge(&mut self, world: &World, position: Position, entry: &Entry) -> Vec<Finding> {
         let mut draft = Draft::new(world, position);
         let mut findings = vec![];
@@ -64,8 +66,9 @@ impl Law {
         findings
     }
 
-    /// Records an entry that an operator quarantined. The World does not fold it. Its aggregates are judged
-    /// again from their next epoch on, and later decisions may name its decisions as causes.
+    /// Records an entry that an operator quarantined. The World does not fold the entry. The aggregates of
+    /// the entry are not judged until their next epoch. Later decisions may name decisions of the entry as
+    /// causes.
     pub fn quarantine(&mut self, subject: &str, bytes: &[u8]) {
         match self.quarantine.record(subject, bytes) {
             Some(decisions) => self.causes.add_unjudged(decisions),
@@ -106,7 +109,7 @@ fn check_event_types(decision: &Decision) -> Option<Violation> {
     Some((Kind::Illegal, format!("event {} does not belong to {}", stray.type_name(), decision.aggregate)))
 }
 
-/// Returns `true` if the decision starts an epoch. A cell starts when it appears.
+/// Returns `true` if the decision starts an epoch. The epoch of a cell starts when the cell appears.
 fn starts_epoch(decision: &Decision) -> bool {
     let first = decision.events.first();
     match &decision.aggregate {

@@ -1,9 +1,9 @@
-//! Quarantined entries. No World folds them, so later decisions about the same aggregates cannot be judged by
-//! the state before them.
+//! Quarantined entries. They are not folded into the World (the projected state), so later decisions about
+//! the same aggregates cannot be checked against the state before them.
 //!
-//! A later version of the program wrote such an entry and continued from its state. This version reads only
-//! the ids and the aggregates of its decisions. The ids may be causes of later decisions. The aggregates are
-//! judged again from their next epoch on.
+//! A later version of the program wrote such an entry and continued from the resulting state. This version
+//! reads only the decision ids and the aggregates of a quarantined entry. The ids may be causes of later
+//! decisions. Checks of the aggregates resume with their next epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,25 +16,25 @@ use serde_json::Value;
 /// Aggregates with quarantined entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Quarantine {
-    /// Aggregates by their name in every epoch, each with its current standing.
+    /// Aggregates by their name in every epoch, each with the current knowledge of its state.
     unknown: BTreeMap<String, Knowledge>,
-    /// Subjects of quarantined entries whose aggregates cannot be read, with the aggregates that followed on
-    /// each subject.
+    /// Subjects of quarantined entries with unreadable aggregates. The set contains the aggregates of later
+    /// decisions on the subject.
     subjects: BTreeMap<Subject, BTreeSet<String>>,
 }
 
 /// Knowledge of the state of an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Knowledge {
-    /// Every decision about it was folded.
+    /// Every decision about the aggregate was folded.
     Known,
-    /// A decision about it was quarantined, and this is the first decision after that.
+    /// A decision about the aggregate was quarantined, and the current decision is the first one after it.
     FirstUnknown,
-    /// A decision about it was quarantined, and other decisions followed since.
+    /// A decision about the aggregate was quarantined, and other decisions have followed.
     Unknown,
 }
 
-/// The part of a quarantined entry that is read.
+/// The decoded part of a quarantined entry.
 #[derive(Deserialize)]
 struct QuarantinedEntry {
     decisions: Vec<QuarantinedDecision>,
@@ -48,8 +48,8 @@ struct QuarantinedDecision {
 }
 
 impl Quarantine {
-    /// Records a quarantined entry. Returns the id of each decision, with the first decision of its chain.
-    /// `None` if the entry cannot be read.
+    /// Records a quarantined entry. Returns the id of each decision, with the id of the first decision of its
+    /// chain. `None` if the entry cannot be read.
     pub(super) fn record(&mut self, subject: &str, bytes: &[u8]) -> Option<Vec<(DecisionId, DecisionId)>> {
         let entry = serde_json::from_slice::<QuarantinedEntry>(bytes).ok();
         let about = entry.as_ref().and_then(|entry| {
@@ -64,7 +64,7 @@ impl Quarantine {
         Some(entry?.decisions.into_iter().map(|one| (one.id, one.correlation)).collect())
     }
 
-    /// Returns the standing of the decision's aggregate before the decision.
+    /// Returns the knowledge of the state of the decision's aggregate before the decision.
     pub(super) fn standing(&mut self, decision: &Decision, shards: u16) -> Knowledge {
         if self.unknown.is_empty() && self.subjects.is_empty() {
             return Knowledge::Known;

@@ -36,7 +36,7 @@ pub(super) fn desired(process: &DraftProcess<'_>, event: &desired::Event) -> Opt
             });
             needed.map(|id| format!("definition {id} is the active or the healthy one"))
         }
-        // A process that is not desired may still have instances that reps reported.
+        // A removed process may still have instances that reps reported.
         desired::Event::Removed {} => {
             let nothing = known.is_none() && process.instances().next().is_none();
             nothing.then(|| "the process is not desired".to_owned())
@@ -79,7 +79,7 @@ pub(super) fn check_rollout(process: &DraftProcess<'_>, event: &rollout::Event) 
     Some((Kind::Illegal, what))
 }
 
-/// Checks that enough other instances run when a rollout stops an instance.
+/// Checks that enough other instances run if a rollout stops an instance.
 pub(super) fn check_minimum_running(
     process: &DraftProcess<'_>,
     place: &Place,
@@ -92,7 +92,7 @@ pub(super) fn check_minimum_running(
     let desired = process.desired.as_ref()?;
     let rollout = process.rollout.as_ref().and_then(Rollout::active)?;
     let stops = process.actual(place).filter(|lrp| lrp.keeps_running())?;
-    // An instance that is first reported now did not count before.
+    // An instance whose first report is in this decision did not count before.
     if stops.since == decision.at || desired.definition(&place.definition_id).is_none() {
         return None;
     }

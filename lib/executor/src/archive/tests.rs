@@ -1,4 +1,4 @@
-//! Tests of the changes that the unpacking of an archive can and cannot make to the target folder.
+//! Tests of the unpacking of archives: the possible and the prevented changes to the target folder.
 
 use std::fs;
 use std::io::Write;
@@ -19,7 +19,7 @@ fn tar_bytes(entries: &[(&str, EntryType, u32, &str)]) -> Vec<u8> {
         header.set_mtime(1_000_000_000);
         let is_link = kind.is_symlink() || kind.is_hard_link();
         header.set_size(if is_link { 0 } else { content.len() as u64 });
-        // The raw field is written because the builder rejects hostile paths.
+        // The raw field is written, because the builder rejects hostile paths.
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
         if is_link {
             header.as_old_mut().linkname[..content.len()].copy_from_slice(content.as_bytes());

@@ -1,8 +1,8 @@
-//! Stand-alone shim, and a small server for it to run, for the tests of this crate.
+//! Stand-alone shim for the tests of this crate, and a small server that the shim runs.
 //!
 //! `executor-shim shim DIR` runs the container of a folder. `executor-shim serve` answers `hello from INDEX`
-//! to every connection on `PORT`. `executor-shim host DIR` runs containers as a rep does, one for each recipe
-//! on its standard input, until it is killed.
+//! to every connection on `PORT`. `executor-shim host DIR` runs containers like a rep until it is killed. It
+//! runs one container for each recipe on its standard input.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -31,7 +31,7 @@ fn end(result: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Runs containers. It prints `open` once the data folder is open, and never exits on its own.
+/// Runs containers. Prints `open` once the data folder is open, and never exits on its own.
 fn host(data: &Path) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -1,6 +1,6 @@
-//! Control groups that remain after a rep was killed and never restarted. Each executor records the paths of
-//! its control groups and of its data folder on the host. An executor that starts later with any data folder
-//! reads these records. It removes the empty control groups of data folders that no executor uses.
+//! Leftover control groups of reps that were killed and never restarted. Each executor records the paths of
+//! its control groups and of its data folder on the host. Later executors with any data folder read these
+//! records. They remove the empty control groups of data folders that no executor uses.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -15,8 +15,8 @@ use super::{groups_in, remove_base, remove_once};
 /// Folder of the records on this host.
 const RECORDS_DIR: &str = "/run/muster/groups";
 
-/// Records the base groups of the data folder `data`. Removes the empty control groups of other data folders
-/// that no executor uses. `lock` is the name of the lock file in a data folder. A failure is only logged.
+/// Records the base groups of the data folder `data`. Removes the empty control groups of other, unused data
+/// folders. `lock` is the name of the lock file in a data folder. Failures are only logged.
 pub(crate) fn record_and_clean(data: &Path, lock: &str, bases: &[PathBuf]) {
     if let Err(error) = try_record_and_clean(Path::new(RECORDS_DIR), data, lock, bases) {
         tracing::debug!(%error, "cannot record control groups in {RECORDS_DIR}");
@@ -48,8 +48,8 @@ fn try_record_and_clean(host: &Path, data: &Path, lock: &str, bases: &[PathBuf])
 enum LockState {
     /// The data folder does not exist.
     NoFolder,
-    /// This program has acquired the lock, and holds it until the file is closed. No other executor can open
-    /// the data folder until then.
+    /// This program has acquired the lock, and holds it until the file is closed. As long as the lock is
+    /// held, no other executor can open the data folder.
     Acquired(#[expect(dead_code, reason = "the open file holds the lock")] File),
     /// Another program holds the lock.
     HeldByOther,
@@ -68,7 +68,7 @@ fn try_lock(lock: &Path) -> io::Result<LockState> {
     }
 }
 
-/// Removes the empty groups of a base group. The kernel refuses to remove groups with processes.
+/// Removes the empty groups of a base group. The kernel refuses to remove a group with processes.
 fn remove_empty_groups(base: &Path) {
     for group in groups_in(base).unwrap_or_default() {
         drop(remove_once(&group));
@@ -94,7 +94,7 @@ mod tests {
         ] {
             fs::create_dir_all(path(folder)).unwrap();
         }
-        // This folder stands for a group with processes: it is not empty, so it cannot be removed.
+        // This folder stands for a group with processes. The folder is not empty, so it cannot be removed.
         fs::write(path("groups/muster-killed/full/process"), "").unwrap();
         let open = |name: &str| {
             try_record_and_clean(

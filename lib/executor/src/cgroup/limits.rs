@@ -1,6 +1,6 @@
 //! Resource limits of a container: memory, processes, and its processor share. A kernel controller enforces
-//! each of them. The limit is set in the container's group of version 2. If the host mounts the controller in
-//! version 1, the limit is set in a group of version 1 instead.
+//! each limit. Each limit is set in the container's control group of version 2. If the host mounts the
+//! controller in version 1, the limit is set in a group of version 1 instead.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,11 +1,11 @@
 //! Location of the control groups.
 //!
-//! In version 2, only the root of the hierarchy can have both processes and limited children. The location is
-//! therefore chosen in this order:
+//! In version 2, only the root of the hierarchy can have both processes and limited children. Therefore the
+//! first matching row of this table determines the location:
 //!
 //! | group of this program | location of the containers' groups |
 //! |---|---|
-//! | a group called `rep`, set up by systemd (`DelegateSubgroup=rep`) so that the delegated group has no processes | its parent |
+//! | a group called `rep`, set up by systemd (`DelegateSubgroup=rep`) so that the delegated group has no processes | the parent of `rep` |
 //! | the root of the visible hierarchy, for example because the rep runs in a Docker container | the root, after its processes were moved to a group `rep` |
 //! | any other group, if this program may create groups at the root of the hierarchy | `/muster.slice` |
 //! | any other group | the group itself: no limits, but processes cannot escape |
@@ -18,10 +18,10 @@ use super::{CONTROLLERS, enable_controllers, listed_controllers, make_group};
 
 /// Name of the group for a rep's own processes, next to the groups of its containers.
 const REP_GROUP: &str = "rep";
-/// Group for all cells of a host. It is used if the containers' groups cannot be placed relative to the group
-/// of this program.
+/// Group for all cells of a host. Used if the containers' groups cannot be placed relative to the group of
+/// this program.
 const SLICE: &str = "muster.slice";
-/// Maximum number of passes over the processes of a group. New ones may start during a pass.
+/// Maximum number of passes over the processes of a group. New processes may start during a pass.
 const MAX_MOVE_PASSES: u32 = 10;
 
 /// Returns the group of version 2 in which this program creates the containers' groups. `None` if this
@@ -47,8 +47,8 @@ fn parent_for_group(root: &Path, own: PathBuf) -> PathBuf {
     }
 }
 
-/// Returns the group for all cells of the host, and creates it if necessary. `None` if that fails or if no
-/// controller is available.
+/// Returns the group for all cells of the host, and creates it if necessary. `None` if the creation fails or
+/// no controller is available.
 fn make_slice(root: &Path) -> Option<PathBuf> {
     if listed_controllers(&root.join("cgroup.controllers")).is_empty() {
         return None;
@@ -59,8 +59,8 @@ fn make_slice(root: &Path) -> Option<PathBuf> {
     Some(slice)
 }
 
-/// Moves all processes of a group into a child of that group, if the kernel requires this before children can
-/// be limited.
+/// Moves all processes of a group into a child of that group, if the kernel requires an empty group before
+/// its children can be limited.
 fn move_into_leaf(group: &Path) -> io::Result<()> {
     for _ in 0..MAX_MOVE_PASSES {
         if can_limit_children(group) {
@@ -85,8 +85,8 @@ fn move_into_leaf(group: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns `true` if children of this group can be limited. This is the case if the group has no processes.
-/// It is also the case for the root of the hierarchy, which may have both processes and limited children.
+/// Returns `true` if children of this group can be limited. A group without processes can limit its children.
+/// The root of the hierarchy can limit its children even if it has processes.
 pub(super) fn can_limit_children(group: &Path) -> bool {
     let procs = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     procs.is_empty() || !group.join("cgroup.type").exists()

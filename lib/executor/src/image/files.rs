@@ -1,5 +1,5 @@
 //! Access to the files of a folder tree through a descriptor of its root folder. No symbolic link leads out
-//! of the tree. This is also true for links that were unpacked, and for links that change during the access.
+//! of the tree, not even an unpacked link or a link that changes during the access.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -13,15 +13,14 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Tree of files that is being built.
+/// Tree of files under construction.
 #[derive(Debug)]
 pub(crate) struct FileTree {
     top: OwnedFd,
     first_id: Option<u32>,
 }
 
-/// Resolved location of an entry. It consists of the open folder that contains the entry, and of the entry's
-/// name.
+/// Resolved location of an entry: the open folder that contains the entry, and the entry's name.
 pub(crate) struct EntryPath {
     folder: OwnedFd,
     pub(crate) name: String,
@@ -33,7 +32,7 @@ impl FileTree {
         Ok(Self { top: rustix::fs::open(top, flags, Mode::empty())?, first_id })
     }
 
-    /// Opens a folder of the tree. The folder and its parents are created if necessary.
+    /// Opens a folder of the tree. Creates the folder and its parents if necessary.
     pub(crate) fn open_subtree(&self, path: &Path) -> io::Result<Self> {
         // With the placeholder as the last component, every component of `path` is a parent. `resolve`
         // creates missing parents.
@@ -41,7 +40,7 @@ impl FileTree {
         Ok(Self { top, first_id: self.first_id })
     }
 
-    /// Resolves a path. Missing parent folders are created.
+    /// Resolves a path. Creates missing parent folders.
     pub(crate) fn resolve(&self, path: &Path) -> io::Result<EntryPath> {
         let parts = components(path)?;
         let Some((name, above)) = parts.split_last() else {
@@ -80,8 +79,8 @@ impl FileTree {
         )?)
     }
 
-    /// Sets the owner of an entry, after mapping the owner's ids to ids of the host. Does nothing if the tree
-    /// belongs to this program's user.
+    /// Sets the owner of an entry. The owner's ids are first mapped to ids of the host. Does nothing if the
+    /// tree belongs to the user of this program.
     fn set_owner(&self, folder: &impl AsFd, name: &str, user: u32, group: u32) -> io::Result<()> {
         let Some(first) = self.first_id else { return Ok(()) };
         let id = |id: u32| first + id.min(crate::ids::RANGE_LEN - 1);
@@ -113,7 +112,7 @@ impl FileTree {
         Ok(fchmod(folder, Mode::from_raw_mode(mode))?)
     }
 
-    /// Creates a file, and replaces an existing entry.
+    /// Creates a file. Replaces an existing entry.
     pub(crate) fn make_file(
         &self,
         at: &EntryPath,
@@ -142,8 +141,8 @@ impl FileTree {
         Ok(fchmod(folder, Mode::from_raw_mode(mode))?)
     }
 
-    /// Creates a symbolic link. Its target is not restricted, since only programs of the container follow the
-    /// link.
+    /// Creates a symbolic link. The target of the link is not restricted, because only programs of the
+    /// container follow the link.
     pub(crate) fn make_symlink(
         &self,
         at: &EntryPath,

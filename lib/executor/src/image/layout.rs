@@ -1,6 +1,6 @@
-//! Images in the OCI Image Layout: `index.json` names manifests, and a manifest names its configuration and
-//! layers. Each of these documents and layers is identified by the SHA-256 digest of its bytes and stored in
-//! `blobs/`.
+//! Images in the OCI Image Layout. The file `index.json` names manifests. A manifest names its configuration
+//! and its layers. Each of these documents and layers is stored in `blobs/`, under the SHA-256 digest of its
+//! bytes.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,7 +26,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Finds an image in a folder. If `tag` is set, only images with this tag are considered. If several
-    /// images remain, selects the first one for this platform. Fails if one of several images names no
+    /// images remain, selects the first image for this platform. Fails if one of several images names no
     /// platform.
     pub(super) fn open(folder: &Path, tag: Option<&str>) -> io::Result<Self> {
         let wrong = |why: String| io::Error::other(format!("{}: {why}", folder.display()));
@@ -93,7 +93,7 @@ fn tag_of(descriptor: &Descriptor) -> Option<&str> {
     descriptor.annotations().as_ref()?.get(TAG_ANNOTATION).map(String::as_str)
 }
 
-/// Returns `true` if an image is for this platform, or if it names no platform.
+/// Returns `true` if an image is for this platform or names no platform.
 fn matches_platform(descriptor: &Descriptor) -> bool {
     descriptor
         .platform()

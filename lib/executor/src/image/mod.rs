@@ -7,10 +7,10 @@
 //!   data/images/<digest>-<domain>/config.json    the image configuration
 //! ```
 //!
-//! An image that no container uses is kept for a while (`unused.rs`).
+//! An unused image is kept for a limited time (`unused.rs`).
 //!
-//! All layers of an image are unpacked into one folder, and files that a later layer removes are deleted. No
-//! link in an image can cause a write outside that folder.
+//! All layers of an image are unpacked into one folder. If a later layer removes a file, the file is deleted.
+//! No link in an image can cause a write outside that folder.
 
 pub(crate) mod files;
 mod layout;
@@ -41,15 +41,15 @@ const TREE_DIR: &str = "tree";
 /// Other files in the image's folder.
 const CONFIG_FILE: &str = "config.json";
 const FIRST_ID_FILE: &str = "first-id";
-/// Number of digits of the digest that are part of the name of an image's folder. An overlay mount limits the
-/// length of its paths.
+/// Number of digits of the digest in the name of an image's folder. The number is small, because an overlay
+/// mount limits the length of its paths.
 const DIGEST_DIGITS: usize = 32;
 
 /// Unpacked image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) tree: PathBuf,
-    /// User that runs the programs of the image. Empty if the image names none.
+    /// User that runs the programs of the image. Empty if the image names no user.
     pub(crate) user: String,
     /// Environment variables of the programs of the image, as `NAME=value`.
     pub(crate) environment: Vec<String>,
@@ -68,8 +68,8 @@ pub(crate) struct Images<'a> {
 
 impl Images<'_> {
     /// Returns the unpacked image of a folder, and unpacks the image if necessary. If the folder contains
-    /// several images, `tag` and this platform determine which one is used. Containers of one domain share
-    /// the files and ids of an image. Containers of other domains use a copy with different ids.
+    /// several images, `tag` and this platform select one. Containers of one domain share the files and ids
+    /// of an image. Containers of other domains use a copy with different ids.
     pub(crate) fn get_or_unpack(
         &self,
         folder: &Path,
@@ -96,7 +96,8 @@ impl Images<'_> {
         })
     }
 
-    /// Unpacks into a temporary folder and renames it, so a crash never leaves an incomplete image.
+    /// Unpacks an image into a temporary folder and renames the folder. So a crash never leaves an incomplete
+    /// image.
     fn unpack_image(&self, name: &str, layout: &Layout) -> io::Result<()> {
         let (home, new) = (self.data.join(IMAGES_DIR).join(name), self.data.join(UNPACKING_DIR).join(name));
         for old in [&home, &new] {
@@ -112,8 +113,8 @@ impl Images<'_> {
         made
     }
 
-    /// Marks the id ranges of the images that an earlier executor unpacked as allocated. Removes the images
-    /// that the earlier executor did not finish unpacking.
+    /// Marks the id ranges of the images of an earlier executor as allocated. Removes the images that the
+    /// earlier executor did not finish unpacking.
     pub(crate) fn adopt(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.data.join(UNPACKING_DIR))? {
             self.trash.add(&entry?.path())?;

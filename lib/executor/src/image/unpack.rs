@@ -1,4 +1,4 @@
-//! Unpacking of the layers of an image into one tree. Each layer is unpacked over the previous ones.
+//! Unpacking of the layers of an image into one tree. Each layer is unpacked over the layers below it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,7 +15,7 @@ use super::zstd::FrameReader;
 
 /// Name prefix of an entry that removes a file of a lower layer (OCI Image Layer Specification, "Whiteouts").
 const WHITEOUT_PREFIX: &str = ".wh.";
-/// Name of an entry that removes all files of lower layers in the folder that contains the entry.
+/// Name of an entry that removes all files of lower layers in its folder.
 const OPAQUE_WHITEOUT: &str = ".wh..wh..opq";
 /// Maximum unpacked size of an image in bytes.
 const MAX_IMAGE_BYTES: u64 = 16 * 1024 * 1024 * 1024;
@@ -35,7 +35,7 @@ pub(super) fn unpack_layers(layout: &Layout, tree: &Path, first_id: Option<u32>)
     Ok(())
 }
 
-/// Number of bytes and files that may still be unpacked.
+/// Number of bytes and files that the image may still unpack.
 struct Budget {
     bytes: u64,
     files: u64,
@@ -102,7 +102,7 @@ fn unpack_entry(
     if name == OPAQUE_WHITEOUT {
         for name in files.folder_names(above)? {
             let of_before = above.join(&name);
-            // Entries of this layer are kept, regardless of their order in the layer.
+            // Entries of this layer are kept, for any order in the layer.
             if !added.iter().any(|own| own.starts_with(&of_before)) {
                 files.remove(&files.resolve(&of_before)?)?;
             }
@@ -126,7 +126,7 @@ fn unpack_entry(
     } else if kind.is_hard_link() {
         files.make_hard_link(&at, &link_target(entry)?)?;
     } else {
-        // Devices and pipes are skipped, since every container has its own.
+        // Devices and pipes are skipped, because every container has its own devices and pipes.
         return Ok(());
     }
     added.insert(path.to_owned());

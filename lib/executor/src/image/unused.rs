@@ -1,5 +1,5 @@
-//! Unpacked images that no container uses. Recently used images are kept for later containers, and all others
-//! are removed.
+//! Unpacked images that no container uses. Recently used images are kept for later containers. All other
+//! unused images are removed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,24 +12,24 @@ use crate::clock;
 use crate::folder::Folder;
 use crate::isolation::RootFs;
 
-/// Number of unused images that are kept. It exceeds the number of containers that are created at once. An
-/// image is therefore never removed while a container that needs it is created and its spec is not written
-/// yet.
+/// Number of unused images that are kept. A container that is being created may not have a written spec yet,
+/// so its image seems unused. Fewer containers than this number are created at once, so the image of such a
+/// container is never removed.
 const MAX_UNUSED: usize = 8;
 /// Retention time of an unused image.
 const UNUSED_RETENTION: Duration = Duration::from_hours(24);
 
 /// Records that an image is used now.
 pub(super) fn touch(home: &Path) {
-    // If the write fails, only the time of the last use is lost.
+    // If the write fails, only the time of the last use is not recorded.
     let touched = File::options().append(true).open(home.join(CONFIG_FILE));
     drop(touched.and_then(|file| file.set_modified(clock::system_time())));
 }
 
 impl Images<'_> {
     /// Removes the images that no container has used for a day. If more than eight unused images then remain,
-    /// removes the least recently used ones. The caller must prevent concurrent unpacking. A failure is
-    /// logged, and the image stays until the next call.
+    /// removes the least recently used ones. The caller must prevent concurrent unpacking. If the removal of
+    /// an image fails, the failure is logged, and the image stays until the next call.
     pub(crate) fn remove_unused(&self) {
         if let Err(error) = self.try_remove_unused() {
             tracing::warn!(%error, "cannot remove unused images");

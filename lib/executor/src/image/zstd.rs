@@ -1,5 +1,5 @@
-//! Decoder for layers compressed with Zstandard (RFC 8878): a sequence of frames, with skippable frames in
-//! between.
+//! Decoder for layers compressed with Zstandard (RFC 8878): a sequence of frames, possibly with skippable
+//! frames between them.
 
 use std::io::{self, BufRead, Read};
 

@@ -1,9 +1,9 @@
 //! Seccomp filters: the system calls that programs of a container may not make.
 //!
-//! Every known call is allowed except for those below, which no program in a container needs. The refused
-//! calls mount file systems, load code into the kernel, trace processes, create namespaces, or have been used
-//! to escape from containers. Unknown calls, which belong to a newer kernel or to a different ABI, fail as if
-//! the kernel did not support them.
+//! Every known call is allowed except for the calls below. No program in a container needs these calls. The
+//! refused calls mount file systems, load code into the kernel, trace processes, create namespaces, or have
+//! been used to escape from containers. Unknown calls, which belong to a newer kernel or to a different ABI,
+//! fail as if the kernel did not support them.
 
 use std::collections::BTreeMap;
 use std::io;

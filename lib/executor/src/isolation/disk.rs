@@ -1,5 +1,5 @@
-//! Disk use of a container. It includes the files below the container's folders, and deleted files that its
-//! processes hold open.
+//! Disk usage of a container. It includes the files below the container's folders, and deleted files that the
+//! container's processes hold open.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,12 +14,12 @@ use crate::processes::descendants;
 
 /// Unit in which the kernel counts the blocks of a file, in bytes.
 const BLOCK_BYTES: u64 = 512;
-/// Minimum disk use of a file or folder, in bytes. Even an empty file or folder uses an inode.
+/// Minimum disk usage of a file or folder, in bytes. Even an empty file or folder uses an inode.
 const ENTRY_BYTES: u64 = 4096;
-/// Maximum depth of nested folders that are counted. Each level uses one descriptor of the shim.
+/// Maximum depth of nested folders for the count. Each level uses one descriptor of the shim.
 const MAX_DEPTH: usize = 256;
 
-/// Folders and processes of a container whose disk use is counted.
+/// Folders and processes of a container for the count of its disk usage.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskUsage {
     folders: [PathBuf; 2],
@@ -34,8 +34,8 @@ impl DiskUsage {
         Self { folders: [folder.join("work"), folder.join("tmp")], shim, can_inspect_all }
     }
 
-    /// Returns the number of bytes that the container uses. Counting stops once the sum exceeds `limit`, so
-    /// the limit also bounds the time that the count takes. Links are not followed, and entries that
+    /// Returns the number of bytes that the container uses. Counting stops once the sum exceeds `limit`.
+    /// Therefore `limit` also bounds the duration of the count. Links are not followed. Entries that
     /// disappear during the count are ignored.
     pub(crate) fn used_bytes(&self, limit: u64) -> io::Result<u64> {
         let mut count = Counter { limit, bytes: 0, seen: BTreeSet::new(), devices: BTreeSet::new() };
@@ -55,8 +55,8 @@ impl DiskUsage {
 struct Counter {
     limit: u64,
     bytes: u64,
-    /// Device and inode of the files that may be found more than once: files with several names, and deleted
-    /// files.
+    /// Device and inode of the files that the count may find more than once: files with several names, and
+    /// deleted files.
     seen: BTreeSet<(u64, u64)>,
     /// Devices of the counted folders.
     devices: BTreeSet<u64>,
@@ -76,8 +76,8 @@ impl Counter {
         self.bytes = self.bytes.saturating_add(blocks.max(ENTRY_BYTES));
     }
 
-    /// Counts everything below a folder. It uses descriptors because a path may be longer than the kernel
-    /// accepts.
+    /// Counts everything below a folder. The count uses descriptors, because a path may be longer than the
+    /// kernel accepts.
     fn walk(&mut self, folder: &Path) -> io::Result<()> {
         let mut open: Vec<Dir> = vec![];
         if let Some(top) = open_folder(CWD, folder)? {
@@ -112,7 +112,7 @@ impl Counter {
         Ok(())
     }
 
-    /// Counts the deleted files that a process holds open, if they are on one of the counted devices.
+    /// Counts the deleted files that a process holds open and that are on one of the counted devices.
     fn add_deleted_files(&mut self, pid: i32) -> io::Result<()> {
         let folder = format!("/proc/{pid}/fd");
         let Some(entries) = ignore_exited(fs::read_dir(folder))? else { return Ok(()) };

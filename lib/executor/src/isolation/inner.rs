@@ -1,5 +1,5 @@
-//! Second of the three programs, and process 1 of its container. It builds the file system and enters the
-//! container's user namespace.
+//! Second of the three programs that start a container. It is process 1 of the container, builds the file
+//! system, and enters the container's user namespace.
 
 use std::fs;
 use std::io;
@@ -51,8 +51,8 @@ fn build_file_system(plan: &Plan) -> io::Result<()> {
     tree::build(plan)
 }
 
-/// Makes the container's root user the owner of the container's folder. Makes the user that runs its programs
-/// the owner of the work directory.
+/// Changes the owners of folders. The container's folder gets the container's root user. The work directory
+/// gets the user that runs the programs.
 fn chown_folders(plan: &Plan, first: u32) -> io::Result<()> {
     let owner = if plan.has(IsolationLayer::Files) {
         users::find(&Path::new(tree::ROOT).join("etc"), plan.default_user())?
@@ -64,8 +64,8 @@ fn chown_folders(plan: &Plan, first: u32) -> io::Result<()> {
             .map_err(|error| with_operation(&format!("change the owner of {path}"), error.into()))
     };
     give("work", owner.id, owner.group)?;
-    // Programs of every user of the container start in the work directory. Users of the host cannot reach it,
-    // because they have no access to the container's folder.
+    // Programs of every user of the container start in the work directory. Users of the host cannot reach the
+    // work directory, because they have no access to the container's folder.
     fs::set_permissions("work", fs::Permissions::from_mode(0o1777))?;
     [".", "log"].into_iter().try_for_each(|path| give(path, 0, 0))
 }
@@ -73,9 +73,9 @@ fn chown_folders(plan: &Plan, first: u32) -> io::Result<()> {
 /// Creates a user namespace, waits until the outer program has written its id maps, and becomes root in the
 /// namespace.
 ///
-/// The kernel charges the resources of a user namespace to its owner as well. Before the namespace is
-/// created, this program therefore becomes the host user that is root in the container. A container thus uses
-/// up no quota of the host's root user or of another container.
+/// The kernel also charges the resources of a user namespace to the owner of the namespace. Before it creates
+/// the namespace, this program therefore becomes the host user that is root in the container. As a result, a
+/// container uses up no quota of the host's root user or of another container.
 fn enter_user_namespace(first: u32) -> io::Result<()> {
     let owner = Uid::from_raw(first);
     rustix::thread::set_thread_res_uid(Uid::ROOT, owner, Uid::ROOT)?;

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::outer::with_operation;
 
-/// Namespaces that no program of a container may create. Mount namespaces are not among them, since each
-/// program starts with a new one.
+/// Namespaces that no program of a container may create. Mount namespaces are not in this list, since each
+/// program starts with a new mount namespace.
 const FORBIDDEN_NAMESPACES: [&str; 7] = ["user", "cgroup", "ipc", "net", "pid", "time", "uts"];
 /// Limits that all containers of a host user share, and the files that contain the corresponding limits of
 /// the host.
@@ -22,8 +22,8 @@ const SHARED_LIMITS: [(&str, &str); 4] = [
 const SHARED_DIVISOR: u64 = 8;
 
 /// Writes the limits of this program's user namespace. This program must have all rights in the namespace.
-/// `owns_users` is `true` if no other container uses the same host ids, so that the container shares its
-/// limits with no other one.
+/// `owns_users` is `true` if no other container uses the same host ids. In this case, no other container
+/// shares the limits.
 pub(super) fn write_limits(owns_users: bool) -> io::Result<()> {
     for kind in FORBIDDEN_NAMESPACES {
         write_limit(&format!("max_{kind}_namespaces"), 0)?;

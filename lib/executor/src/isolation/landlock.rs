@@ -1,5 +1,5 @@
-//! Landlock. It restricts the files that a program and its descendants may read and write. It also restricts
-//! the abstract sockets of other programs to which they may connect.
+//! Landlock restricts the files that a program and its descendants may read and write. It also restricts the
+//! connections of these programs to the abstract sockets of other programs.
 
 use std::io;
 use std::path::Path;
@@ -30,8 +30,8 @@ pub(super) fn is_supported() -> bool {
     ruleset(CompatLevel::HardRequirement).is_ok()
 }
 
-/// Restricts this program and everything that it starts or executes, as far as this kernel supports it. In
-/// addition to the folders in `WRITABLE`, `work` is writable.
+/// Restricts this program and everything that it starts or executes, as far as this kernel supports the
+/// restrictions. In addition to the folders in `WRITABLE`, `work` is writable.
 pub(super) fn restrict_self(work: &Path) -> io::Result<()> {
     let (read, all) = (AccessFs::from_read(KNOWN_ABI), AccessFs::from_all(KNOWN_ABI));
     let mut rules = ruleset(CompatLevel::BestEffort).map_err(io::Error::other)?;

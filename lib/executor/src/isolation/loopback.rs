@@ -10,15 +10,15 @@ const DEVICE_INDEX: i32 = 1;
 /// `RTM_NEWLINK`: changes the attributes of a device.
 const RTM_NEWLINK: u16 = 16;
 const REQUEST_WITH_ACK: u16 = 1 | 4;
-/// `NLMSG_ERROR`, which reports failures and also successes.
+/// `NLMSG_ERROR`: the kernel uses this type to report failures and successes.
 const NLMSG_ERROR: u16 = 2;
 const IFF_UP: u32 = 1;
 
 /// Brings the loopback device up.
 pub(super) fn bring_up() -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC;
-    // The call passes no protocol number, which selects the first protocol of the family. That protocol
-    // handles devices and routes.
+    // The call passes no protocol number. This selects the first protocol of the family, which handles
+    // devices and routes.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
     sendto(&socket, &request(), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut answer = [0_u8; 1024];
@@ -26,8 +26,8 @@ pub(super) fn bring_up() -> io::Result<()> {
     parse_ack(&answer[..count])
 }
 
-/// Returns the request: a header (length, kind, flags, number, sender) and a link (family, type, device,
-/// flags, mask of flags).
+/// Returns the request. It consists of a header (length, kind, flags, number, sender) and a link (family,
+/// type, device, flags, mask of flags).
 fn request() -> Vec<u8> {
     let mut bytes = vec![];
     bytes.extend(32_u32.to_ne_bytes());

@@ -10,8 +10,8 @@
 //! Three programs are needed, since each step requires a new process with one thread. A process that creates
 //! a process namespace is not itself in the namespace. Process 1 of the namespace needs rights that no
 //! program of a container may have. The last program receives its request over a socket and not through its
-//! environment. The definition determines the environment, which must not affect a program that still has
-//! rights.
+//! environment. The definition determines the environment, so the environment must not affect a program that
+//! still has rights.
 //!
 //! | the file | does |
 //! |---|---|
@@ -55,5 +55,6 @@ pub(crate) use users::OWNER;
 pub(crate) const INIT: &str = "init";
 /// Argument that selects the third of the three programs.
 pub(crate) const PROGRAM: &str = "program";
-/// Work directory of a container as its programs see it. It is also the home of the user that owns it.
+/// Work directory of a container as its programs see it. The directory is also the home of the user that owns
+/// it.
 pub(crate) const WORK_DIR: &str = "/home/vcap";

@@ -26,12 +26,12 @@ pub(super) fn mount_kernel_fs(kind: &str, at: &Path, flags: MsFlags, options: &s
         .map_err(|error| with_operation(&format!("mount {kind} at {}", at.display()), error.into()))
 }
 
-/// Bind-mounts `from` at `at`, with all mounts below it.
+/// Bind-mounts `from` at `at`, with all mounts below `from`.
 pub(super) fn bind_recursive(from: &Path, at: &Path) -> io::Result<()> {
     bind(from, at, MsFlags::MS_REC)
 }
 
-/// Bind-mounts `from` at `at`, without the mounts below it.
+/// Bind-mounts `from` at `at`, without the mounts below `from`.
 pub(super) fn bind_single(from: &Path, at: &Path) -> io::Result<()> {
     bind(from, at, MsFlags::empty())
 }
@@ -55,12 +55,12 @@ fn remount(at: &Path, flags: MsFlags) -> io::Result<()> {
         .map_err(|error| with_operation(&format!("restrict {}", at.display()), error.into()))
 }
 
-/// Makes a mount of this namespace read-only, but not the mounts below it.
+/// Makes a mount of this namespace read-only. The mounts below this mount stay unchanged.
 pub(super) fn make_read_only(at: &Path) -> io::Result<()> {
     remount(at, MsFlags::MS_RDONLY | NOSUID_NODEV)
 }
 
-/// Bind-mounts `from` at `at`, read-only and with all mounts below it.
+/// Bind-mounts `from` at `at`, read-only and with all mounts below `from`.
 pub(super) fn bind_read_only(from: &Path, at: &Path) -> io::Result<()> {
     bind_recursive(from, at)?;
     add_flags(at, NOSUID_NODEV | MsFlags::MS_RDONLY)

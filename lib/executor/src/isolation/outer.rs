@@ -1,4 +1,5 @@
-//! First of the three programs. It creates the namespaces and waits for the container to end.
+//! First of the three programs that start an isolated container. The program creates the namespaces and waits
+//! for the end of the container.
 
 use std::fs;
 use std::io;
@@ -16,19 +17,19 @@ use super::plan::Plan;
 use super::users;
 use crate::ids::RANGE_LEN;
 
-/// Maximum time for which the first and the second program wait for each other. Each of them only makes a few
-/// system calls in that time.
+/// Maximum time for which the first and the second program wait for each other. In this time, each program
+/// makes only a few system calls.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Polling interval while the first two programs wait for each other.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// Returns `true` if this container has at least one namespace of its own.
+/// Returns `true` if this container has at least one separate namespace.
 pub(crate) fn leaves_host(plan: &Plan) -> bool {
     plan.has(IsolationLayer::Files) || !namespaces(plan).is_empty()
 }
 
-/// Returns the namespaces of the container's own, except for the mount namespace. The first process of the
-/// container creates the mount namespace, since this program needs the host's view of `/proc`.
+/// Returns the separate namespaces of the container, except for the mount namespace. The first process of the
+/// container creates the mount namespace, because this program needs the host's view of `/proc`.
 fn namespaces(plan: &Plan) -> CloneFlags {
     let wanted = [
         (plan.has(IsolationLayer::Processes), CloneFlags::CLONE_NEWPID),
@@ -43,13 +44,13 @@ fn namespaces(plan: &Plan) -> CloneFlags {
 pub(crate) fn run_outer(plan: &Plan) -> io::Result<ExitCode> {
     let mut flags = namespaces(plan);
     if plan.first_id.is_none() {
-        // Without root, the other namespaces require a user namespace. This program is root in that
+        // Without root, the other namespaces require a user namespace. This program is root in the user
         // namespace.
         flags |= CloneFlags::CLONE_NEWUSER;
     }
     if plan.has(IsolationLayer::Memory) {
-        // This shim is a member of the container's control groups, but the OOM killer should not choose it.
-        // If setting the score is not permitted, the kernel chooses a process by its memory use.
+        // This shim is a member of the container's control groups, but the OOM killer should not choose the
+        // shim. If setting the score is not permitted, the kernel chooses a process by its memory use.
         drop(fs::write("/proc/self/oom_score_adj", "-1000"));
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
@@ -76,19 +77,19 @@ fn map_self_to_root(user: u32, group: u32) -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {group} 1"))
 }
 
-/// Waits until the second program has created its user namespace, and writes the id maps of the namespace.
-/// This program must write them, since a process inside the namespace may map only one id.
+/// Waits until the second program has created its user namespace. Then writes the id maps of the namespace. A
+/// process inside the namespace may map only one id, so this program must write the maps.
 fn write_id_maps(inner: &mut Child, first: u32) -> io::Result<()> {
     let pid = inner.id();
-    // A new namespace has an empty id map. Unlike the links in `ns`, this file can be read without the
-    // permission to trace the process. A rep in a Docker container lacks that permission.
+    // A new namespace has an empty id map. The file with the map can be read without the permission to trace
+    // the process, unlike the links in `ns`. A rep in a Docker container does not have that permission.
     let has_left =
         || fs::read_to_string(format!("/proc/{pid}/uid_map")).is_ok_and(|map| map.trim().is_empty());
     let end = Instant::now() + HANDSHAKE_TIMEOUT;
     // The loop also ends when the second program exits.
     while !has_left() {
         if inner.try_wait()?.is_some() {
-            // The second program has logged the reason.
+            // The second program has already logged the reason.
             return Ok(());
         }
         if Instant::now() > end {
@@ -97,7 +98,8 @@ fn write_id_maps(inner: &mut Child, first: u32) -> io::Result<()> {
         sleep(POLL_INTERVAL);
     }
     let map = users::id_map(first, RANGE_LEN);
-    // The second program continues as soon as it has user ids, so the map of the user ids is written last.
+    // The second program continues as soon as its user ids are mapped, so the map of the user ids is written
+    // last.
     fs::write(format!("/proc/{pid}/gid_map"), &map)?;
     fs::write(format!("/proc/{pid}/uid_map"), &map)
 }

@@ -17,7 +17,7 @@ pub(crate) enum RootFs {
     /// The files of this folder.
     Folder {
         path: PathBuf,
-        /// User of programs for which the definition names no user. Empty for root.
+        /// User that runs programs without a user in the definition. Empty for root.
         user: String,
         /// Environment of the programs of the image, as `NAME=value`.
         environment: Vec<String>,
@@ -37,8 +37,8 @@ impl RootFs {
 /// Folders of the host that contain keys and are hidden from every container.
 const MASKED_PATHS: [&str; 3] = ["/etc/muster", "/var/lib/muster", "/run/muster"];
 
-/// Returns the paths that are hidden from the containers of a data folder: those that every cell hides,
-/// `data`, and `others`. If a path is a symbolic link, its target is hidden, too.
+/// Returns the paths that are hidden from the containers of a data folder: the paths that every cell hides,
+/// `data`, and `others`. If a path is a symbolic link, its target is also hidden.
 pub(crate) fn masked_paths(data: &Path, others: &[PathBuf]) -> Vec<PathBuf> {
     let named =
         MASKED_PATHS.into_iter().map(Path::new).chain([data]).chain(others.iter().map(PathBuf::as_path));
@@ -53,21 +53,22 @@ pub(crate) fn masked_paths(data: &Path, others: &[PathBuf]) -> Vec<PathBuf> {
 /// Isolation of one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// Isolation layers of the container. The container fails if one of them cannot be set up.
+    /// Isolation layers of the container. The container fails if a layer cannot be set up.
     pub(crate) layers: Isolation,
-    /// First host id of the container's users. `None` if all of them are the rep's own user.
+    /// First host id of the container's users. `None` if the rep's own user runs all programs.
     pub(crate) first_id: Option<u32>,
-    /// `true` if the range of host ids belongs to this container alone. `false` if it belongs to the image
-    /// that the container runs.
+    /// `true` if the range of host ids belongs to this container alone. `false` if the range belongs to the
+    /// container's image.
     pub(crate) own_ids: bool,
     pub(crate) root_fs: RootFs,
     /// `true` if the container has a network namespace that contains only the loopback device.
     pub(crate) own_network: bool,
-    /// Control groups of version 1 that limit the container, and the file with its number of OOM kills.
+    /// Control groups of version 1 that limit the container, and the file with the group's number of OOM
+    /// kills.
     pub(crate) limits: Limits,
     /// Files and folders of the host that are hidden from the container.
     pub(crate) masked: Vec<PathBuf>,
-    /// Programs of the host that the container may need, in addition to those in the standard folders.
+    /// Programs of the host that the container may need, in addition to the programs in the standard folders.
     pub(crate) programs: Vec<PathBuf>,
 }
 
@@ -77,7 +78,7 @@ impl Plan {
         self.layers.has(layer)
     }
 
-    /// Returns the user of programs for which the definition names no user.
+    /// Returns the user that runs programs without a user in the definition.
     pub(crate) fn default_user(&self) -> &str {
         match &self.root_fs {
             RootFs::Host => super::OWNER,

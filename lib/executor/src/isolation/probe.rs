@@ -1,4 +1,4 @@
-//! Isolation layers that this host supports, detected once by trial.
+//! Isolation layers that this host supports. They are detected once by trial.
 
 use std::fs;
 
@@ -7,12 +7,13 @@ use schemas::isolation::{Isolation, IsolationLayer};
 
 use super::landlock;
 
-/// Isolation that containers of this host can get.
+/// Isolation that is available to containers of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostIsolation {
     /// Isolation layers of the containers.
     pub(crate) layers: Isolation,
-    /// `true` if the containers' users have host ids of their own. `false` if they are the rep's user.
+    /// `true` if the containers' users have separate host ids. `false` if the containers run as the rep's
+    /// user.
     pub(crate) own_ids: bool,
 }
 
@@ -27,8 +28,8 @@ pub(crate) fn kernel_layers() -> Isolation {
     known.into_iter().filter(|(has, _)| *has).fold(Isolation::NONE, |layers, (_, layer)| layers.with(layer))
 }
 
-/// Returns combinations of the isolation layers that do not depend on the kernel alone. The strongest one
-/// comes first. The caller tries them in this order until a container starts.
+/// Returns combinations of the isolation layers that do not depend only on the kernel. The strongest
+/// combination comes first. The caller tries the combinations in this order until a container starts.
 pub(crate) fn candidates() -> Vec<HostIsolation> {
     let with = |layers: &[IsolationLayer]| layers.iter().fold(Isolation::NONE, |all, layer| all.with(*layer));
     let shared = with(&[

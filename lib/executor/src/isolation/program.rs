@@ -1,6 +1,7 @@
-//! Third of the three programs. It enters the file system of its container, drops all rights, and becomes the
-//! program that the definition names. It can instead unpack a downloaded archive or open a file for an
-//! upload. In these cases it has no more rights than a program of the definition.
+//! Third of the three programs that start a container (see `mod.rs`). It enters the file system of its
+//! container, drops all rights, and becomes the program that the definition names. Instead of becoming that
+//! program, it can unpack a downloaded archive or open a file for an upload. In these cases it has no more
+//! rights than a program of the definition.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -211,8 +212,8 @@ impl From<Errno> for StartError {
     }
 }
 
-/// Drops rights and performs or prepares the operation. The order is such that each step still has the rights
-/// that it needs. Does not return if this process becomes a program.
+/// Drops rights and performs or prepares the operation. The steps are ordered so that each step still has the
+/// rights that it needs. Does not return if this process becomes a program.
 fn perform(wish: &ProgramRequest, input: Option<OwnedFd>) -> Result<Remaining, StartError> {
     if wish.has(IsolationLayer::Files) {
         enter_root(Path::new(tree::ROOT))?;
@@ -295,8 +296,8 @@ fn enter_dir(wish: &ProgramRequest) -> Result<(), StartError> {
     Ok(set_resource_limits(wish)?)
 }
 
-/// Fails if the container has no file system of its own, because absolute paths would then refer to files of
-/// the host.
+/// Fails if the container has no file system of its own, because absolute paths would name files of the host
+/// in this case.
 fn require_own_files(wish: &ProgramRequest, path: &str) -> Result<(), StartError> {
     if wish.has(IsolationLayer::Files) {
         return Ok(());

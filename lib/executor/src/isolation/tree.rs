@@ -41,7 +41,7 @@ const DEV_LINKS: [(&str, &str); 5] = [
 const HIDDEN_IN_PROC: [&str; 5] = ["kcore", "keys", "timer_list", "sysrq-trigger", "kmsg"];
 /// Folders in `/proc` that can change the host and are read-only.
 const READ_ONLY_IN_PROC: [&str; 4] = ["sys", "irq", "bus", "fs"];
-/// Files for name resolution. They are copied from the host and replace those of the image.
+/// Files for name resolution. They are copied from the host and replace the files of the image.
 const RESOLVER_FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
 
 /// Builds the file system of a container in its folder, which must be the working directory. The mount
@@ -154,7 +154,7 @@ fn mask_paths(root: &Path, paths: &[PathBuf]) -> io::Result<()> {
         let path = path.strip_prefix("/").unwrap_or(path);
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let found = match openat2(&top, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            // The path is not visible in the container anyway.
+            // The path is not visible in the container, so it needs no mask.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => continue,
             found => found?,
         };
@@ -209,8 +209,8 @@ fn mount_proc(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts the writable folders. Except for `/run`, they are on the disk whose use the container's disk limit
-/// counts.
+/// Mounts the writable folders. All of them except `/run` are on the disk that the container's disk limit
+/// covers.
 fn mount_writable_folders(folder: &Path, root: &Path) -> io::Result<()> {
     let tmp = folder.join("tmp");
     fs::create_dir_all(&tmp)?;

@@ -4,15 +4,15 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// User that owns a container's work directory and runs its programs if the container uses the host's file
-/// system. Applications for Cloud Foundry expect this name.
+/// User that owns a container's work directory. If the container uses the host's file system, this user also
+/// runs its programs. Applications for Cloud Foundry expect this name.
 pub(crate) const OWNER: &str = "vcap";
 /// Id of [`OWNER`] in the container.
 const OWNER_ID: u32 = 2000;
 /// Name of the superuser.
 const ROOT: &str = "root";
 
-/// User of a container. The ids are those that are visible inside the container.
+/// User of a container. The ids are the ids inside the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) id: u32,
@@ -22,13 +22,13 @@ pub(super) struct User {
     pub(super) home: String,
 }
 
-/// Returns the kernel's id map that maps the ids of a container to `count` ids of the host, starting with
-/// `first`.
+/// Returns the id map for the kernel. It maps the ids of a container to `count` ids of the host, starting
+/// with `first`.
 pub(super) fn id_map(first: u32, count: u32) -> String {
     format!("0 {first} {count}")
 }
 
-/// Finds a user by `NAME` or `ID`. Both may be followed by `:GROUP`, which is the name or number of a group.
+/// Finds a user by `NAME` or `ID`. Each form may be followed by `:GROUP`, the name or number of a group.
 ///
 /// `etc` is the folder that contains the files `passwd` and `group`. Numeric ids and root need not be listed
 /// in these files.
@@ -80,7 +80,7 @@ fn parse_id(text: &str) -> io::Result<u32> {
 }
 
 /// Adds the owner of work directories to the contents of the host's files `passwd` and `group`. An existing
-/// user with the name of the owner is replaced. The id of that user differs, and no container uses it.
+/// user with the same name is replaced. Its id differs from the owner's id, and no container uses it.
 pub(super) fn add_owner(passwd: &str, group: &str) -> (String, String) {
     let with = |text: &str, owner: String| {
         let others = text.lines().filter(|line| line.split(':').next() != Some(OWNER));

@@ -28,7 +28,7 @@ pub(super) struct TransferService {
 }
 
 /// Opens the transfer socket in a container's folder. `None` if the recipe has no downloads or uploads. Every
-/// process that has access to the folder may use the socket.
+/// process with access to the folder may use the socket.
 pub(super) fn listen(folder: &Folder, recipe: &Recipe) -> io::Result<Option<UnixListener>> {
     if transfers(recipe).is_empty() {
         return Ok(None);
@@ -137,7 +137,7 @@ impl TransferService {
         Ok((text, true))
     }
 
-    /// Returns the artifact store of the cell, and opens it when it is first used.
+    /// Returns the artifact store of the cell. Opens the store at its first use.
     async fn store(&self) -> Result<&Store, String> {
         let settings = &self.shared.settings;
         let open = || async {

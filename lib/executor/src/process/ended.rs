@@ -1,6 +1,6 @@
-//! Retained logs of deleted containers, since logs are often needed after a container was deleted. The folder
-//! `log/` of the container is moved to `data/ended/<guid>/`. The modification time of that folder is the time
-//! when the container was deleted.
+//! Retained logs of deleted containers. Users often need a log after its container was deleted. The folder
+//! `log/` of the container is moved to `data/ended/<guid>/`. The modification time of the moved folder is the
+//! time of the container's deletion.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use crate::trash::Trash;
 
 /// Name of the folder for the retained logs, in the data folder.
 pub(super) const ENDED_DIR: &str = "ended";
-/// Maximum number of retained logs. The newest ones are retained.
+/// Maximum number of retained logs. The newest logs are retained.
 pub const MAX_ENDED_LOGS: usize = 256;
 /// Maximum total size of the retained logs, in bytes.
 pub const MAX_ENDED_BYTES: u64 = 256 * 1024 * 1024;
@@ -28,8 +28,7 @@ pub const ENDED_RETENTION: Duration = Duration::from_hours(24);
 pub(super) struct EndedLogs {
     data: PathBuf,
     trash: Arc<Trash>,
-    /// Retained logs, the oldest first. Because of this list, the folder need not be read each time a log is
-    /// added.
+    /// Retained logs, the oldest first. Thanks to this list, the folder need not be read for each added log.
     kept: Mutex<VecDeque<EndedLog>>,
     max_bytes: u64,
 }
@@ -43,7 +42,7 @@ struct EndedLog {
 }
 
 impl EndedLogs {
-    /// Loads the logs that an earlier executor retained, and removes the oldest ones that exceed the limits.
+    /// Loads the logs that an earlier executor retained. Removes the oldest logs until no limit is exceeded.
     pub(super) fn open(data: &Path, trash: Arc<Trash>, now: SystemTime, most_bytes: u64) -> io::Result<Self> {
         let mut kept = vec![];
         for entry in fs::read_dir(data.join(ENDED_DIR))? {
@@ -70,14 +69,15 @@ impl EndedLogs {
         self.data.join(ENDED_DIR).join(guid.to_string())
     }
 
-    /// Returns `true` if the log of a container was already moved to the retained logs. The deletion of the
-    /// container was then interrupted, and only the rest of its folder remains to be removed.
+    /// Returns `true` if the log of a container was already moved to the retained logs. In that case, the
+    /// deletion of the container was interrupted, and only the rest of the container's folder remains to be
+    /// removed.
     pub(super) fn has_log_of(&self, name: &str, folder: &Folder) -> bool {
         !folder.log().exists() && self.data.join(ENDED_DIR).join(name).exists()
     }
 
-    /// Moves the log of a container to the retained logs. It is not an error if the container has no log, for
-    /// example because it was never created.
+    /// Moves the log of a container to the retained logs. A missing log is not an error, because the
+    /// container may never have been created.
     pub(super) fn retain(&self, guid: InstanceGuid, log: &Path, now: SystemTime) -> io::Result<()> {
         let moved = File::open(log)
             .and_then(|folder| folder.set_modified(now))
@@ -101,7 +101,7 @@ impl EndedLogs {
         }
     }
 
-    /// Removes the oldest log from the list and returns it, if a limit is exceeded.
+    /// If a limit is exceeded, removes the oldest log from the list and returns its guid.
     fn pop_expired(&self, now: SystemTime) -> Option<InstanceGuid> {
         let mut kept = self.kept();
         let oldest = *kept.front()?;
@@ -173,7 +173,7 @@ mod tests {
     fn newest_logs_are_retained_by_time_of_deletion() {
         let root = data();
         let ended = open(root.path(), START, MAX_ENDED_BYTES).unwrap();
-        // The containers end in the reverse order of their numbers.
+        // The containers end in descending order of their numbers.
         for number in (0..MAX_ENDED_LOGS + 3).rev() {
             retain_log(&ended, number, START + Duration::from_secs(u64::try_from(1000 - number).unwrap()));
         }
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(kept(&again), [1, 7]);
         retain_log(&again, 2, START + 2 * ENDED_RETENTION + minute);
         assert_eq!(kept(&again), [1, 2]);
-        // If the clock was set back, no log is old enough to be removed.
+        // The clock was set back, so no log is old enough to be removed.
         assert_eq!(kept(&open(root.path(), START, MAX_ENDED_BYTES).unwrap()), [1, 2]);
     }
 

@@ -45,7 +45,7 @@ pub struct ExecInput {
     is_terminal: bool,
 }
 
-/// Output and result of a program. Dropping it ends the program.
+/// Output and result of a program. Dropping this value ends the program.
 #[derive(Debug)]
 pub struct ExecOutput {
     out: Option<AsyncFd<OwnedFd>>,
@@ -114,10 +114,11 @@ async fn wait_for_end(shim: UnixStream) -> ExecEnd {
 }
 
 impl ExecInput {
-    /// Waits until the program's input accepts data, writes a part of `bytes`, and returns its length. If the
-    /// program no longer reads, all bytes are discarded and counted as written.
+    /// Waits until the program's input accepts data, writes a part of `bytes`, and returns the length of this
+    /// part. If the program no longer reads, all bytes are discarded and counted as written.
     ///
     /// # Errors
+    ///
     /// The error of the system call.
     pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let Some(stream) = &self.stream else { return Ok(bytes.len()) };
@@ -131,8 +132,8 @@ impl ExecInput {
         }
     }
 
-    /// Ends the program's input. Does nothing if the program has a terminal. The client must then send an
-    /// end-of-file character instead.
+    /// Ends the program's input. Does nothing if the program has a terminal. In this case, the client must
+    /// send an end-of-file character instead.
     pub fn end_input(&mut self) {
         if !self.is_terminal {
             self.stream = None;
@@ -182,7 +183,7 @@ impl ExecOutput {
     }
 }
 
-/// Returns the event for bytes that were read. If there are no bytes, the stream has ended, and it is closed.
+/// Returns the event for bytes that were read. If there are no bytes, the stream has ended and is closed.
 fn output_event(from: Stream, bytes: Vec<u8>, stream: &mut Option<AsyncFd<OwnedFd>>) -> Option<ExecEvent> {
     if bytes.is_empty() {
         *stream = None;

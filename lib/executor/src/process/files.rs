@@ -15,8 +15,8 @@ use schemas::Timestamp;
 use schemas::limits::{FILE_BYTES, FILE_ENTRIES};
 use schemas::query::{FileContent, FileEntry, FileKind};
 
-/// Maximum number of entries of a folder that are listed. It is limited because a container may create any
-/// number of entries.
+/// Maximum number of entries of a folder that are listed. A limit is needed because a container may create
+/// any number of entries.
 const MAX_LISTED: usize = 100_000;
 /// Permission bits of a mode.
 const PERMISSION_MASK: RawMode = 0o7777;

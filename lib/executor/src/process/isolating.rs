@@ -1,5 +1,5 @@
-//! Isolation of new containers. When the executor opens, it detects which isolation layers are available by
-//! trying them.
+//! Isolation of new containers. When the executor opens, it tries the isolation layers to detect which of
+//! them are available.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,8 +19,7 @@ use crate::image::Images;
 use crate::isolation::{HostIsolation, Plan, RootFs, candidates, kernel_layers};
 use crate::trash::Trash;
 
-/// Error if a container requires a file system or network of its own, but the cell does not isolate
-/// containers.
+/// Error if a container requires a separate file system or network, but the cell does not isolate containers.
 const NOT_ISOLATED: &str =
     "this cell does not isolate containers, so root_fs and an isolated network are not available";
 
@@ -66,7 +65,7 @@ impl ContainerIsolation {
         self.host_isolation().map_or(Isolation::NONE, |found| found.layers)
     }
 
-    /// Removes the limiting groups that belong to none of the `known` containers.
+    /// Removes the control groups with limits that belong to none of the `known` containers.
     pub(super) fn remove_strays(&self, known: &BTreeSet<String>) {
         self.limiter.remove_strays(known);
     }
@@ -107,14 +106,14 @@ impl ContainerIsolation {
         }))
     }
 
-    /// Releases the host ids of a container's users, unless the ids belong to an image.
+    /// Releases the host ids of a container's users. Ids that belong to an image are not released.
     pub(super) fn release(&self, plan: Option<&Plan>) {
         let own = plan.filter(|plan| plan.own_ids).and_then(|plan| plan.first_id);
         self.ids().zip(own).into_iter().for_each(|(ids, first)| ids.release(first));
     }
 
-    /// Returns the file system for a recipe. Also returns the first host id of its users if the file system
-    /// determines that id.
+    /// Returns the file system for a recipe. If the file system determines the first host id of the
+    /// container's users, returns this id, too.
     fn root_fs(
         &self,
         settings: &Settings,
@@ -153,8 +152,8 @@ impl ContainerIsolation {
             let (path, user, environment) = (source.folder.clone(), String::new(), vec![]);
             return Ok((RootFs::Folder { path, user, environment }, None));
         }
-        // Only one image is unpacked at a time, since several containers often start with the same image. The
-        // later ones then find the unpacked image.
+        // Several containers often start with the same image. Only one image is unpacked at a time, so the
+        // later containers find the unpacked image.
         let _unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
         let images = Images { data: &settings.data, trash, ids: self.ids().filter(|_| found.own_ids) };
         let image = images.get_or_unpack(&source.folder, source.tag.as_deref(), domain)?;
@@ -176,7 +175,7 @@ impl ContainerIsolation {
     }
 }
 
-/// Location of a file system, as the recipe or the settings name it.
+/// Location of a file system, in the form that the recipe or the settings use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Source {
     folder: PathBuf,
@@ -198,7 +197,8 @@ impl Source {
 }
 
 impl Executor {
-    /// Tries the combinations of isolation layers on this host, the strongest first, and logs the result.
+    /// Tries the combinations of isolation layers on this host, the strongest combination first. Logs the
+    /// result.
     pub(super) async fn detect_isolation(&self) {
         if self.shared.settings.isolate == IsolationPolicy::Never {
             return;

@@ -1,5 +1,5 @@
-//! Keeper of one container: a task that creates or adopts it, watches its shim, records its end, and removes
-//! it.
+//! Keeper of one container: a task that creates or adopts the container, watches its shim (the program that
+//! runs the container), records its result, and removes the container.
 
 use std::fs;
 use std::future::pending;
@@ -29,10 +29,9 @@ use crate::folder::{Folder, MARKER, Spec, Status};
 use crate::isolation::Plan;
 use crate::{clock, host, processes};
 
-/// Time that a shim has to stop its container after the end of the grace period. The shim is killed after
-/// that time.
+/// Time that a shim has to stop its container after the grace period. Afterwards the shim is killed.
 const STOP_MARGIN: Duration = Duration::from_secs(10);
-/// First delay between searches for processes that remain after the shim died. It doubles up to
+/// First delay between searches for processes that remain after the shim died. The delay doubles up to
 /// `SWEEP_MAX_DELAY`.
 const SWEEP_MIN_DELAY: Duration = Duration::from_millis(1);
 /// Longest delay between searches for processes that remain after the shim died.
@@ -69,12 +68,12 @@ pub(super) struct Keeper {
     limits: Limits,
     /// Isolation plan of the container, if it is isolated.
     plan: Option<Box<Plan>>,
-    /// Last result of the monitor that was logged: `true` if the monitor fails. `None` if no result is known.
+    /// Last logged result of the monitor: `true` if the monitor fails. `None` if no result is known.
     failing: Option<bool>,
     orders: watch::Receiver<Order>,
     /// Socket for the shim's transfer requests, if the recipe has any downloads or uploads.
     listener: Option<UnixListener>,
-    /// Failure of the executor that ends the container. `None` if the executor did not fail.
+    /// Failure of the executor that stops the container. `None` if the executor did not fail.
     failure: Option<String>,
 }
 
@@ -130,15 +129,15 @@ impl Keeper {
         let left = left.await;
         if let Some(left) = left {
             let trash = Arc::clone(&self.shared.trash);
-            // If the removal of the folder takes long, the container is removed from the register while the
+            // If the removal of the folder takes too long, the container leaves the register while the
             // removal continues.
             drop(timeout(REMOVAL_TIMEOUT, run_blocking(move || trash.discard(&left))).await);
         }
         self.shared.unregister(self.guid, &self.ports);
     }
 
-    /// Starts the transfer service, which runs until the returned handle is dropped. `None` if the recipe has
-    /// no downloads or uploads.
+    /// Starts the transfer service. The service runs until the returned handle is dropped. `None` if the
+    /// recipe has no downloads or uploads.
     fn start_transfers(&mut self) -> Option<AbortOnDropHandle<()>> {
         let listener = match self.listener.take() {
             Some(listener) => listener,
@@ -160,8 +159,8 @@ impl Keeper {
         })))
     }
 
-    /// Creates the folder and starts the shim. `None` if that failed, or if the container was stopped or
-    /// deleted before the shim started.
+    /// Creates the folder and starts the shim. `None` if one of these steps failed, or if the container was
+    /// stopped or deleted before the shim started.
     async fn create(&mut self, recipe: Recipe) -> Option<ShimLink> {
         let shared = Arc::clone(&self.shared);
         let permit = shared.creation_permits.acquire().await.expect("the semaphore is never closed");
@@ -190,7 +189,7 @@ impl Keeper {
     /// Announces the states that the shim reports and forwards orders to it, until the shim is gone.
     async fn watch(&mut self, link: &ShimLink) {
         let mut kill_at = None;
-        // State changes that happened before the pipe was watched sent no hint to this keeper.
+        // State changes before the start of this watch sent no hint to this keeper.
         self.announce_status();
         self.log_health_change();
         loop {
@@ -247,7 +246,7 @@ impl Keeper {
     /// Reaps a shim that this program started.
     async fn reap_shim(&mut self, link: ShimLink) {
         if self.failure.is_some() {
-            // The shim may still be alive. If it is killed, it remains as a zombie until this program exits.
+            // The shim may still be alive. If it is killed, it remains a zombie until this program exits.
             return;
         }
         if let Err(error) = run_blocking(move || link.reap()).await {
@@ -270,8 +269,8 @@ impl Keeper {
         };
         let (folder, status) = (self.folder.clone(), Status::Completed(result.clone()));
         let written = run_blocking(move || match folder.write_status(&status) {
-            // The folder of the container was never created, so a later executor does not find the container
-            // and needs no result.
+            // The folder of the container was never created. A later executor does not find the container and
+            // needs no result.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         });
@@ -283,8 +282,8 @@ impl Keeper {
 
     fn shim_failure_reason(&self) -> String {
         if self.limits.oom_kills() > 0 {
-            // If the rep does not run as root, the shim is not exempt from the OOM killer. The kernel then
-            // kills the shim together with the programs.
+            // If the rep does not run as root, the shim is not exempt from the OOM killer. In this case, the
+            // kernel kills the shim together with the programs.
             let memory_mb = self.folder.spec().map_or(0, |spec| spec.recipe.resources.memory_mb);
             return cgroup::out_of_memory_message(memory_mb);
         }
@@ -334,7 +333,7 @@ impl Keeper {
         }
     }
 
-    /// Logs when the result of the monitor changes.
+    /// Logs each change of the monitor's result.
     fn log_health_change(&mut self) {
         let health = match self.folder.health() {
             Ok(None) => return,
@@ -372,7 +371,7 @@ async fn next_order(orders: &mut watch::Receiver<Order>) {
     orders.changed().await.expect("the register holds the order of every kept container");
 }
 
-/// Container of which at least some resources were created.
+/// Container with at least some of its resources.
 struct Created {
     ports: Vec<PortMapping>,
     cgroup: Option<PathBuf>,
@@ -382,8 +381,8 @@ struct Created {
     started: io::Result<WaitingShim>,
 }
 
-/// Creates a prepared container: writes its spec and lets its shim continue. If possible, the spec is written
-/// even if this cell cannot run the recipe, so that a later executor finds the result.
+/// Creates a prepared container: writes its spec and lets its shim continue. If this cell cannot run the
+/// recipe, the spec is still written if possible, so that a later executor finds the result.
 fn create(shared: &Shared, folder: &Folder, prepared: Prepared, recipe: Recipe) -> Created {
     let settings = &shared.settings;
     let Prepared { ports, cgroup, limits, listener, shim, .. } = prepared;

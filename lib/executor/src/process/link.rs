@@ -15,9 +15,9 @@ use crate::shim::ALLOW_THP_VARIABLE;
 /// Variables of the rep's environment that a container may inherit.
 const INHERITED_VARIABLES: [&str; 3] = ["PATH", "LANG", "TZ"];
 
-/// Variable that stops the allocator from requesting huge pages and the kernel from providing them. A shim
+/// Variable for huge pages: the allocator does not request them, and the kernel does not provide them. A shim
 /// needs little memory. Clearing huge pages took three quarters of the time to start a shim, and huge pages
-/// made up two fifths of its memory.
+/// made up two fifths of a shim's memory.
 const NO_HUGE_PAGES: (&str, &str) = (ALLOW_THP_VARIABLE, "0");
 
 /// Newly started shim whose pipe is not watched yet.
@@ -34,7 +34,7 @@ pub(super) struct ShimLink {
 }
 
 /// Starts the shim of a container, with the decrypted secrets in its environment. The shim waits for
-/// [`WaitingShim::proceed`], and exits if this program exits before that. The shim inherits its ends of both
+/// [`WaitingShim::proceed`], and exits if this program exits earlier. The shim inherits its ends of both
 /// pipes. An executor that opens the folder later can therefore detect immediately whether the shim is alive.
 pub(super) fn start(
     shim: &[OsString],
@@ -96,8 +96,8 @@ impl ShimLink {
     /// Connects to the shim of a container that an earlier rep started. `None` if the shim is gone.
     pub(super) fn adopt(folder: &Folder) -> io::Result<Option<Self>> {
         let events = folder.open_events_reader()?;
-        // If the pipe has had no writer since it was opened, its end is not reported as an event. It must
-        // therefore be read once.
+        // If the pipe has had no writer since it was opened, its end is not reported as an event. The pipe
+        // must therefore be read once.
         let mut hints = [0; 64];
         loop {
             match rustix::io::read(&events, &mut hints) {
@@ -133,7 +133,7 @@ impl ShimLink {
 }
 
 /// Returns the search path with the folder of the shim's program appended. Programs that are shipped with the
-/// shim are thus found by name.
+/// shim are found by name in this folder.
 fn path_with_program_folder(program: &OsStr) -> Option<OsString> {
     let folder = Path::new(program).parent().filter(|folder| !folder.as_os_str().is_empty())?;
     let known = std::env::var_os("PATH").unwrap_or_default();

@@ -9,9 +9,9 @@
 //!   data/trash/<guid>/        folder of a deleted container that is being removed, see `trash.rs`
 //! ```
 //!
-//! Each container has a keeper, which is the only task that changes the container's state (`keeper.rs`).
-//! [`Executor`] sends orders to the keeper and reads the state. Dropping an executor stops no container. The
-//! next executor that opens the data folder adopts the containers.
+//! Each container has a keeper (`keeper.rs`). The keeper is the only task that changes the container's state.
+//! [`Executor`] sends orders to the keeper and reads the state. Containers keep running when an executor is
+//! dropped. The next executor that opens the data folder adopts them.
 
 mod carrier;
 mod ended;
@@ -94,9 +94,9 @@ pub enum SelfTestError {
 /// Location of the control groups for containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Groups {
-    /// Below the group of this program.
+    /// Below the control group of this program.
     Own,
-    /// Below this group, which was delegated to this program.
+    /// Below this control group, which was delegated to this program.
     Below(PathBuf),
     /// No control groups.
     Never,
@@ -109,8 +109,8 @@ pub enum IsolationPolicy {
     Never,
     /// Best-effort isolation. Containers get every isolation layer that this host supports.
     BestEffort {
-        /// First host id that is assigned to users of containers. Default: [`FIRST_ID`]. Each container has a
-        /// range of [`RANGE_LEN`] ids. The setting applies only if this program runs as root.
+        /// First host id for the users of containers. Default: [`FIRST_ID`]. Each container has a range of
+        /// [`RANGE_LEN`] ids. The setting applies only if this program runs as root.
         first_id: u32,
     },
 }
@@ -127,24 +127,25 @@ pub struct Settings {
     /// Host ports for containers. Default: [`DEFAULT_HOST_PORTS`].
     pub ports: RangeInclusive<u16>,
     /// Command that starts a shim, such as `[current_exe, "shim"]`: the program and its first arguments. The
-    /// executor appends the path of the container's folder. The program must call [`crate::shim::run`].
+    /// executor appends the path of the container's folder as the last argument. The program must call
+    /// [`crate::shim::run`].
     pub shim: Vec<OsString>,
     /// Location of the control groups. Default: [`Groups::Own`].
     pub groups: Groups,
     /// Isolation policy. Default: [`IsolationPolicy::Never`].
     pub isolate: IsolationPolicy,
-    /// Root file system of containers that request none or that request the preloaded one of the stack.
-    /// Either `oci:FOLDER[:TAG]` or the path of a folder. If it is empty, which is the default,
-    /// these containers see the folders of the host that programs need. Used for isolated containers only.
+    /// Default root file system of isolated containers: `oci:FOLDER[:TAG]`, or the path of a folder. It
+    /// applies to containers that request no root file system or the preloaded one of the stack. If the value
+    /// is empty, which is the default, these containers see the folders of the host that programs need.
     pub root_fs: String,
-    /// Folders that contain the file systems from which definitions may choose. Default: none.
+    /// Folders with the file systems that definitions may select. Default: none.
     pub images: Vec<PathBuf>,
-    /// Files and folders of the host that are hidden from isolated containers, such as keys and credentials.
-    /// The data folder and some folders of the host are always hidden.
+    /// Files and folders of the host that are hidden from isolated containers, in addition to the data folder
+    /// and some folders of the host. Examples: keys and credentials.
     pub masked: Vec<PathBuf>,
     /// Size of one log file in bytes. Two files are kept per container. Default: [`DEFAULT_LOG_BYTES`].
     pub log_bytes: u64,
-    /// Longest interval between probes of a monitor before its first success. Default: 0.5 s. The first
+    /// Maximum interval between probes of a monitor before its first success. Default: 0.5 s. The first
     /// intervals are shorter.
     pub unhealthy_monitoring_interval: Duration,
     /// Interval between probes of a monitor after its first success. Default: 30 s.
@@ -183,7 +184,8 @@ impl Settings {
 #[derive(Debug)]
 pub struct Executor {
     shared: Arc<Shared>,
-    /// The keepers and the forwarder of state changes. They end with the executor.
+    /// The keepers of the containers, and the task that forwards state changes. These tasks end with the
+    /// executor.
     tasks: Mutex<JoinSet<()>>,
     runtime: Handle,
     self_tests: AtomicU64,
@@ -240,7 +242,8 @@ impl Executor {
     }
 
     /// Prepares a container: reserves the host resources that it needs, but runs nothing of its recipe. The
-    /// container is not listed until it is run. A guid must not be prepared again while it is prepared.
+    /// container is listed only after [`Executor::run`]. The caller must not prepare a guid that is already
+    /// prepared.
     ///
     /// # Errors
     /// `PrepareError` if this cell cannot create the container. All reserved resources are then released.
@@ -291,30 +294,30 @@ impl Executor {
         }
     }
 
-    /// Creates a container and runs its recipe. The container is INITIALIZING immediately, then CREATED,
-    /// RUNNING and COMPLETED. If it cannot be created, it becomes COMPLETED, and its result contains the
-    /// reason. Does nothing if a container with this guid already exists.
+    /// Creates a container and runs its recipe. The container is INITIALIZING immediately, and becomes
+    /// CREATED, RUNNING and COMPLETED in this order. If the creation fails, the container becomes COMPLETED,
+    /// and its result contains the reason. Does nothing if a container with this guid already exists.
     pub fn run(&self, recipe: Recipe) {
         self.start(recipe, false);
     }
 
-    /// Stops a container: sends TERM to its processes, and KILL to those that remain after the grace period.
-    /// The container is COMPLETED once none of its processes runs. Does nothing if the container is completed
-    /// or unknown.
+    /// Stops a container: sends TERM to its processes, and KILL to the remaining processes after the grace
+    /// period. The container is COMPLETED when all its processes have ended. Does nothing if the container is
+    /// completed or unknown.
     pub fn stop(&self, guid: InstanceGuid) {
         self.shared.order(guid, Order::Stop);
     }
 
-    /// Deletes a container, and stops it first if necessary. The container is listed until none of its
-    /// processes runs and its folder and ports are released. Its log is retained for a while.
+    /// Deletes a container, and stops it first if necessary. The container stays listed until all its
+    /// processes have ended and its folder and ports are released. Its log is retained for a while.
     pub fn delete(&self, guid: InstanceGuid) {
         self.shared.order(guid, Order::Delete);
     }
 
     /// Reads a container's log from the byte `from`. Returns at most `limit` bytes, and never more than
-    /// [`MAX_CHUNK_BYTES`]. Bytes that are older than the two retained files are skipped, and an additional
-    /// line reports that. The log of a deleted container is available for [`ENDED_RETENTION`], or for a
-    /// shorter time if many other containers are deleted.
+    /// [`MAX_CHUNK_BYTES`]. Only two log files are retained. Older bytes are skipped, and an additional line
+    /// reports the gap. The log of a deleted container is available for [`ENDED_RETENTION`], or for a shorter
+    /// time if many other containers are deleted.
     ///
     /// # Errors
     /// `LogError` if there is no such container, or if its files cannot be read.
@@ -338,8 +341,8 @@ impl Executor {
         }
     }
 
-    /// Returns the health that the monitor of a container reported. `None` if it has no monitor, or the
-    /// monitor has not probed yet.
+    /// Returns the last health report of a container's monitor. `None` if the container has no monitor, or
+    /// the monitor has not probed yet.
     ///
     /// # Errors
     /// `LogError` if there is no such container, or its folder cannot be read.
@@ -352,8 +355,8 @@ impl Executor {
     }
 
     /// Reads a file in a container's work directory from the byte offset `from`. If the path is a folder,
-    /// lists the entries that follow its first `from` entries. Returns at most `limit` bytes or entries, and
-    /// never more than one reply can contain.
+    /// lists its entries without the first `from` ones. Returns at most `limit` bytes or entries, and never
+    /// more than fit in one reply.
     ///
     /// # Errors
     /// `FilesError` if there is no such container, or if the path cannot be read.
@@ -372,8 +375,9 @@ impl Executor {
     }
 
     /// Runs an additional program in a container, in the same way as the programs of the container's action.
-    /// The program gets a terminal if one is requested, and pipes otherwise. Its output does not appear in
-    /// the container's log. The program ends when the returned output is dropped, or when the container ends.
+    /// The program gets a terminal if the request contains one, and pipes otherwise. Its output does not
+    /// appear in the container's log. The program ends when the caller drops the returned output, or when the
+    /// container ends.
     ///
     /// # Errors
     /// `ExecError` if there is no such container, or if the program cannot be run in it.
@@ -385,10 +389,10 @@ impl Executor {
     }
 
     /// Tests that this cell can run containers: runs `true` in a container and deletes it. The container is
-    /// neither listed nor announced.
+    /// neither listed nor reported as a state change.
     ///
     /// # Errors
-    /// The reason why the cell cannot run containers.
+    /// The reason that the cell cannot run containers.
     pub async fn self_test(&self) -> Result<(), SelfTestError> {
         let number = self.self_tests.fetch_add(1, Ordering::Relaxed);
         let recipe = self_test_recipe(&self.shared.settings.cell_id, number);
@@ -458,7 +462,7 @@ impl Executor {
     }
 }
 
-/// Adds to an error that it concerns a control group.
+/// Adds the control group as the context of an error.
 fn cgroup_error(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot create the control group: {error}"))
 }
@@ -473,14 +477,14 @@ const fn is_completed(state: &ContainerState) -> bool {
     }
 }
 
-/// Returns `true` if a self test created the container. If such a container is found at startup, the program
-/// ended during the self test.
+/// Returns `true` if a self test created the container. Such a container at startup means that the program
+/// exited during the self test.
 fn is_self_test(cell_id: &CellId, guid: InstanceGuid) -> bool {
     guid.0.as_u64_pair().0 == fnv1a(cell_id.as_str())
 }
 
-/// Returns the recipe of a self test. The container is not part of the cluster's history, so its guid is
-/// computed from the cell and a number.
+/// Returns the recipe of a self test. The container is not part of the cluster's history. Its guid is
+/// therefore computed from the cell and a number.
 fn self_test_recipe(cell_id: &CellId, number: u64) -> Recipe {
     let own = u64::from(std::process::id());
     let guid = uuid::Uuid::from_u64_pair(fnv1a(cell_id.as_str()), own << 32 | (number & 0xffff_ffff));

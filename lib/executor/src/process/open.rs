@@ -1,4 +1,5 @@
-//! Opening of a data folder. It takes the lock, cleans up after a crash, and finds the containers to adopt.
+//! Opening of a data folder. Opening takes the lock, cleans up after a crash, and finds the containers to
+//! adopt.
 
 use std::error::Error;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -72,7 +73,7 @@ pub(super) struct Opened {
 pub(super) struct FoundContainer {
     pub(super) container: Container,
     pub(super) ports: Vec<PortMapping>,
-    /// Action with which the keeper of the container starts: create the container again, or adopt it.
+    /// First step of the container's keeper: create the container again, or adopt it.
     pub(super) begin: Origin,
 }
 
@@ -93,8 +94,8 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
         let path = path.to_owned();
         move |source| OpenError::Unusable { path, source }
     };
-    // Descriptors that this program inherited must not reach its children. Descriptors that it opens itself
-    // are closed in the children anyway.
+    // Descriptors that this program inherited must not reach its children. Descriptors that this program
+    // opens itself are closed in the children anyway.
     close_fds::set_fds_cloexec_threadsafe(FIRST_NON_STDIO_FD, &[]);
     let named = settings.data.clone();
     for folder in ["containers", ended::ENDED_DIR, image::UNPACKING_DIR] {
@@ -164,7 +165,7 @@ fn log_groups(settings: &Settings, common: &Result<Cgroups, CgroupsUnavailable>,
     }
 }
 
-/// Takes the lock on the folder. It is held until the descriptor is closed.
+/// Takes the lock on the folder. The lock is held until the descriptor is closed.
 fn lock(data: &Path) -> Result<OwnedFd, OpenError> {
     let path = data.join(LOCK_FILE);
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -223,8 +224,8 @@ fn is_host_error(error: &io::Error) -> bool {
     of_host.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Adopts the container of a folder. `None` if the container was being deleted. Its control groups are then
-/// removed as strays.
+/// Adopts the container of a folder. `None` if the container was being deleted. The control groups of such a
+/// container are then removed as strays.
 fn adopt(
     trash: &Trash,
     ended: &EndedLogs,
@@ -261,7 +262,7 @@ fn adopt_valid(
     };
     let status = folder.status();
     // A shim writes its status before it runs anything. If there is no status, either the shim was killed
-    // before that, or it was never started because the executor was killed. The container is then created
+    // before the write, or the executor was killed before it started the shim. The container is then created
     // again. After a reboot of the host, a missing status does not prove that nothing ran.
     let never_began =
         link.is_none() && matches!(status, Ok(None)) && spec.boot.is_some() && spec.boot == host::boot_id();

@@ -1,6 +1,6 @@
-//! Allocation of host ports. Several cells may share a host without knowing of each other. A port is
-//! therefore allocated only if it can be bound and no other rep has reserved it. The port stays allocated
-//! until its container is deleted.
+//! Allocation of host ports. Several cells may share a host and do not know each other. A port is therefore
+//! allocated only if it can be bound and no other rep has reserved it. The port stays allocated until its
+//! container is deleted.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,8 +16,7 @@ use schemas::names::CellId;
 
 /// Ports allocated by the cells of this process, with the number of holders. This map is needed because a
 /// container may not have bound its port yet when another cell searches for a free port. A port has two
-/// holders if a cell was reopened in this process. They are the same container before and after the
-/// reopening.
+/// holders if a cell was reopened in this process: the same container counts before and after the reopening.
 static ALLOCATED: Mutex<BTreeMap<u16, usize>> = Mutex::new(BTreeMap::new());
 
 /// Error if fewer ports are free than the container needs.
@@ -120,8 +119,8 @@ fn release_process_wide(port: u16) {
 struct Reserved;
 
 /// Reserves a port against other reps of this host, since a container may not have bound the port when
-/// another rep searches. The reservation is an abstract socket. It exists in the same network namespace as
-/// the port, and disappears when the process that holds it ends. `None` if abstract sockets are not
+/// another rep searches. The reservation is an abstract socket in the same network namespace as the port. The
+/// reservation disappears when the process that holds the socket ends. `None` if abstract sockets are not
 /// available.
 fn reserve(port: u16) -> Result<Option<UnixDatagram>, Reserved> {
     let bound = SocketAddr::from_abstract_name(format!("muster-port-{port}"))

@@ -1,8 +1,9 @@
-//! Preparation of a container. It reserves the host resources that the container needs, before the cluster
-//! relies on the container.
+//! Preparation of a container. The preparation reserves the host resources that the container needs, before
+//! the cluster relies on the container.
 //!
-//! A prepared container has its folder, ports and control groups, and a shim that waits for the spec. Nothing
-//! of the recipe runs. The folder has no spec, so the next executor that opens the data folder removes it.
+//! A prepared container has its folder, ports and control groups, and a shim that waits for the spec. No part
+//! of the recipe runs. The folder contains no spec, so the next executor of the data folder removes the
+//! container's folder.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,8 +21,8 @@ use crate::cgroup::{self, Limits};
 use crate::folder::Folder;
 use crate::shim_secrets;
 
-/// Minimum free space of the data folder for creating a container, in bytes. It is sufficient for the files
-/// that the executor and the shim write about one container.
+/// Minimum free space of the data folder for creating a container, in bytes. This space is sufficient for the
+/// files that the executor and the shim write for one container.
 const MIN_FREE_BYTES: u64 = 1024 * 1024;
 
 /// Reason why a container cannot be prepared.
@@ -30,7 +31,7 @@ pub enum PrepareError {
     /// The host has too few free ports for the container. Other containers may still be created.
     #[error("{0}")]
     NoPort(String),
-    /// The cell cannot create this container, and probably cannot create any other container either.
+    /// The cell cannot create this container, and probably no other container.
     #[error("{0}")]
     Failed(#[from] io::Error),
     /// The container was discarded during its preparation.
@@ -50,7 +51,7 @@ pub(super) struct Prepared {
     folder: Folder,
 }
 
-/// Containers that are prepared or being prepared, and not yet run. `None` marks a preparation in progress.
+/// Containers that are prepared or being prepared. `None` marks a preparation in progress.
 #[derive(Debug, Default)]
 pub(super) struct Preparations(Mutex<BTreeMap<InstanceGuid, Option<Prepared>>>);
 
@@ -66,7 +67,7 @@ impl Preparations {
     }
 
     /// Stores a prepared container until it is run. If the container was discarded during its preparation,
-    /// returns it to the caller.
+    /// the function returns the container to the caller.
     pub(super) fn finish(&self, prepared: Prepared) -> Option<Prepared> {
         match self.lock().get_mut(&prepared.guid) {
             Some(kept) => {
@@ -119,7 +120,7 @@ impl Prepared {
 /// Prepares a container. Blocks.
 ///
 /// # Errors
-/// `PrepareError` if the cell cannot create the container. All reserved resources are then released.
+/// `PrepareError` if the cell cannot create the container. In that case, all reserved resources are released.
 pub(super) fn prepare(shared: &Shared, recipe: &Recipe) -> Result<Prepared, PrepareError> {
     let guid = recipe.instance_guid;
     let name = guid.to_string();
@@ -161,14 +162,13 @@ fn acquire_resources(shared: &Shared, recipe: &Recipe, prepared: &mut Prepared) 
     shared.isolating.create_limits(recipe, prepared.cgroup.as_deref())?;
     prepared.shim = match shim_secrets::shim_variables(recipe, &settings.keys) {
         Ok(opened) => Ok(link::start(&settings.shim, &prepared.folder, &prepared.guid.to_string(), opened)?),
-        // The recipe contains a secret that this cell cannot decrypt. The error is reported when the
-        // container is run.
+        // This cell cannot decrypt a secret of the recipe. The error is reported when the container is run.
         Err(error) => Err(error),
     };
     Ok(())
 }
 
-/// Checks that the data folder exists and has room for the files of a container.
+/// Checks that the data folder exists and has enough free space for the files of a container.
 pub(super) fn check_free_space(data: &Path) -> io::Result<()> {
     let there = rustix::fs::statvfs(data)?;
     let free = there.f_bavail.saturating_mul(there.f_frsize);

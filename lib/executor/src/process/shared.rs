@@ -1,5 +1,5 @@
-//! State shared by the keepers of one executor: the register of containers, the ports, and the changes to
-//! announce.
+//! State that the keepers of one executor share: the register of containers, the ports, and the changes to
+//! announce. A keeper is the task that manages one container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,8 +19,8 @@ use crate::cgroup::Cgroups;
 use crate::folder::Folder;
 use crate::trash::Trash;
 
-/// Maximum number of containers that are created at the same time. A creation consists of a dozen short
-/// system calls, so a higher number would only cause contention.
+/// Maximum number of concurrent creations of containers. A creation consists of a dozen short system calls,
+/// so a higher number would only cause contention.
 const MAX_CONCURRENT_CREATIONS: usize = 4;
 
 /// Requested state of a container. Later variants override earlier ones.
@@ -44,13 +44,13 @@ pub(super) struct Shared {
     pub(super) cgroups: Option<Cgroups>,
     /// Isolation of new containers.
     pub(super) isolating: ContainerIsolation,
-    /// Artifact store for downloads and uploads. It is opened when it is first used.
+    /// Artifact store for downloads and uploads. Opened at the first use.
     pub(super) store: OnceCell<Store>,
     /// Prepared containers.
     pub(super) preparations: Preparations,
     ports: Mutex<Ports>,
     register: Mutex<Register>,
-    /// Notified when there is a change to announce.
+    /// Notified of changes to announce.
     changed: Notify,
     /// Notifies the tasks that wait for a container to complete or to be deleted.
     lifecycle_changed: Notify,
@@ -59,7 +59,7 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Register {
     containers: BTreeMap<InstanceGuid, Entry>,
-    /// Containers whose current state was not announced yet.
+    /// Containers with a state that was not announced yet.
     unannounced: BTreeSet<InstanceGuid>,
 }
 
@@ -113,8 +113,8 @@ impl Shared {
         Folder::new(self.settings.data.join("containers").join(guid.to_string()))
     }
 
-    /// Registers a new container, and the host ports that it already has. `None` if a container with this
-    /// guid is already registered.
+    /// Registers a new container, and the host ports that the container already has. `None` if a container
+    /// with this guid is already registered.
     pub(super) fn register(
         &self,
         container: Container,
@@ -137,8 +137,8 @@ impl Shared {
         Some(orders)
     }
 
-    /// Sends an order to a container's keeper. Does nothing if the keeper already has this order or one that
-    /// overrides it.
+    /// Sends an order to a container's keeper. Does nothing if the keeper already has this order or an order
+    /// that overrides it.
     pub(super) fn order(&self, guid: InstanceGuid, order: Order) {
         if let Some(entry) = self.lock().containers.get(&guid) {
             entry.order.send_if_modified(|current| {
@@ -149,8 +149,8 @@ impl Shared {
         }
     }
 
-    /// Announces the state of a container. A state that precedes the announced one in the life cycle is
-    /// ignored.
+    /// Announces the state of a container. A state is ignored if it precedes the last announced state in the
+    /// life cycle.
     pub(super) fn announce(&self, guid: InstanceGuid, state: ContainerState) {
         let mut register = self.lock();
         let Some(entry) = register.containers.get_mut(&guid) else { return };
@@ -209,7 +209,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a container is removed from the register. `None` stands for all containers.
+    /// Waits until a container is removed from the register. `None` waits for all containers.
     pub(super) async fn wait_until_gone(&self, guid: Option<InstanceGuid>) {
         loop {
             let moved = self.lifecycle_changed.notified();
@@ -224,7 +224,7 @@ impl Shared {
         }
     }
 
-    /// Sends each state that was not announced yet, until the receiver is dropped.
+    /// Sends each state that was not announced yet. Returns when the receiver is dropped.
     pub(super) async fn forward_changes(&self, to: mpsc::Sender<Container>) {
         loop {
             while let Some(container) = self.pop_unannounced() {

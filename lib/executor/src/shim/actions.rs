@@ -1,4 +1,4 @@
-//! Execution of actions, with one function per kind (docs/internals/model/containers.md, "Containers"): run,
+//! Execution of actions (docs/internals/model/containers.md, "Containers"). Each kind has one function: run,
 //! timeout, try, parallel, serial, codependent, emit progress. Downloads and uploads are in `transfer.rs`.
 
 use std::cell::{Cell, RefCell};
@@ -41,7 +41,7 @@ use crate::{environment, processes};
 /// Polling interval while the shim waits for signalled processes to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) const MIB: u64 = 1024 * 1024;
-/// Signals that are reported by name. The others are reported by number only.
+/// Signals that are reported by name. Other signals are reported by number.
 const SIGNALS: [(Signal, &str); 15] = [
     (Signal::HUP, "HUP"),
     (Signal::INT, "INT"),
@@ -67,7 +67,7 @@ pub(super) enum Failure {
     Exited(i32),
     /// Any other reason.
     Reason(String),
-    /// An enclosing action interrupted this action, and reports the reason itself.
+    /// An enclosing action interrupted this action. The enclosing action reports the reason.
     Interrupted,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Returns the exit status if the failure is that a program exited.
+    /// Returns the exit status if the failure is the exit of a program. `None` otherwise.
     pub(super) const fn exit_status(&self) -> Option<i32> {
         match self {
             Self::Exited(status) => Some(*status),
@@ -93,18 +93,18 @@ impl Failure {
 
 /// Context of an action.
 pub(super) struct Scope<'a> {
-    /// Interrupts the action.
+    /// Token whose cancellation interrupts the action.
     pub(super) interrupt: CancellationToken,
-    /// Notified when a program of the action has started.
+    /// Notification that a program of the action has started.
     pub(super) program_started: Option<&'a Notify>,
     /// Destination of the output.
     pub(super) sink: Sink,
-    /// `true` if the processes that a program of the action leaves behind are killed.
+    /// `true` if the action kills processes that its programs leave behind.
     pub(super) kills_leftovers: bool,
 }
 
 impl<'a> Scope<'a> {
-    /// Creates a scope that can be interrupted on its own.
+    /// Creates a scope that can be interrupted separately.
     pub(super) fn new(program_started: Option<&'a Notify>, sink: Sink) -> Self {
         Self { interrupt: CancellationToken::new(), program_started, sink, kills_leftovers: false }
     }
@@ -114,7 +114,7 @@ impl<'a> Scope<'a> {
         Self { kills_leftovers: true, ..Self::new(None, sink) }
     }
 
-    /// Creates a nested scope that can be interrupted alone.
+    /// Creates a nested scope that can be interrupted without its parent.
     fn child(&self) -> Self {
         Self { interrupt: self.interrupt.child_token(), sink: self.sink.clone(), ..*self }
     }
@@ -131,15 +131,15 @@ pub(super) struct Performer {
     pub(super) spec: Spec,
     pub(super) work: PathBuf,
     pub(super) transfers: TransferClient,
-    /// Number of OOM kills in the container that are already known.
+    /// Number of the container's OOM kills that the shim has already seen.
     known_oom_kills: Cell<u64>,
-    /// Last line that the most recently failed program wrote to its standard error.
+    /// Last standard error line of the most recently failed program.
     last_error: RefCell<Option<String>>,
     reaper: Rc<Reaper>,
     copies: RefCell<JoinSet<()>>,
 }
 
-/// Started program.
+/// A program that was started.
 pub(super) struct Program {
     pid: i32,
     end: oneshot::Receiver<WaitStatus>,
@@ -183,7 +183,7 @@ impl Performer {
         }
     }
 
-    /// Performs an action with a time limit. If the action exceeds the limit, it is interrupted and has
+    /// Performs an action with a time limit. An action that exceeds the limit is interrupted and counts as
     /// failed.
     pub(super) async fn with_timeout(
         &self,
@@ -242,7 +242,7 @@ impl Performer {
         Ok(())
     }
 
-    /// Performs actions concurrently. The first one that ends interrupts the others.
+    /// Performs actions concurrently. When the first action ends, the other actions are interrupted.
     async fn codependent(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
         let inner = scope.child();
         let mut all: FuturesUnordered<_> =
@@ -317,7 +317,7 @@ impl Performer {
         end
     }
 
-    /// Starts a program in its own process group, or returns the reason why that failed.
+    /// Starts a program in a separate process group. Returns the reason if the start failed.
     fn start(&self, run: &Run, sink: &Sink) -> Result<Program, String> {
         let output = || if run.suppress_log_output { Stdio::null() } else { Stdio::piped() };
         let (stdout, stderr) = (output(), output());
@@ -428,8 +428,9 @@ impl Performer {
         (limited && disk_mb > 0).then(|| disk_mb.saturating_mul(MIB))
     }
 
-    /// Converts an exit status to a result. The status of a program does not show whether the kernel killed a
-    /// process for lack of memory, so the kernel's counter of OOM kills is compared.
+    /// Converts an exit status to a result. The exit status does not show whether the kernel killed a process
+    /// for lack of memory. For this reason, the function compares the kernel's counter of OOM kills with the
+    /// last known value.
     pub(super) fn result_of(&self, status: WaitStatus) -> Result<(), Failure> {
         let done = status_result(status);
         let Some(plan) = self.spec.plan.as_ref().filter(|_| done.is_err()) else { return done };
@@ -440,7 +441,7 @@ impl Performer {
         done
     }
 
-    /// Converts the exit status of an additional program to the end that is reported to the client.
+    /// Converts the exit status of an additional program to the form that the client receives.
     pub(super) fn exec_end(&self, status: WaitStatus) -> ExecEnd {
         let judged = self.result_of(status);
         let reason = judged.err().map_or_else(String::new, |failure| failure.to_string());
@@ -451,8 +452,8 @@ impl Performer {
         }
     }
 
-    /// Copies output in the background while any process can write to it. Detached programs can write to it
-    /// even after their starter has ended.
+    /// Copies output in the background for as long as a process can write to the output. Detached programs
+    /// can write even after the program that started them has ended.
     fn copy_in_background(&self, output: Output) -> Rc<Output> {
         let output = Rc::new(output);
         let copied = Rc::clone(&output);
@@ -481,13 +482,14 @@ impl Performer {
         while copies.join_next().await.is_some() {}
     }
 
-    /// Ends a program and its descendants: sends the signal `first`, and KILL to those that remain after the
-    /// grace period. Processes that detached earlier are not found here, and end with the container.
+    /// Ends a program and its descendants: sends the signal `first`, then KILL to the processes that remain
+    /// after the grace period. Processes that detached earlier are not found here, and end with the
+    /// container.
     pub(super) async fn terminate(&self, pid: i32, first: Signal) {
         let shim = rustix::process::getpid().as_raw_pid();
         let kill_at = Instant::now() + Duration::from_millis(self.spec.recipe.grace_period_ms);
         // The set is kept across iterations. If the parent of a process ends, the process becomes a child of
-        // the shim, and it is then unknown which program started it.
+        // the shim, and its program can no longer be determined.
         let mut members = processes::group_members(shim, pid);
         signal_all(&members, first);
         loop {
@@ -511,8 +513,9 @@ pub(super) fn spawn_confined(stdout: Stdio, stderr: Stdio) -> io::Result<(Child,
     Ok((command.process_group(0).spawn()?, ours))
 }
 
-/// Prepares the command that [`spawn_confined`] runs, without starting it. The caller can thus start it
-/// outside of a new process group. A process that is to lead a session must not lead a process group.
+/// Prepares the command that [`spawn_confined`] runs, without starting it. The caller can start the command
+/// outside of a new process group. This is necessary for a process that will lead a session, because a leader
+/// of a process group cannot create a session.
 pub(super) fn confined_command(stdout: Stdio, stderr: Stdio) -> io::Result<(UnixStream, Command)> {
     let (ours, its) = UnixStream::pair()?;
     // The first two arguments of this process are the command `shim` and the container's folder.
@@ -532,7 +535,8 @@ pub(super) fn cannot_start(run: &Run, error: &io::Error) -> String {
     format!("cannot start {}: {error}", run.path)
 }
 
-/// Returns the message for an unusable working directory. `number` is the error number of the system.
+/// Returns the error message for an unusable working directory. `number` is the error number of the operating
+/// system.
 fn working_dir_error(run: &Run, number: Option<i32>, text: &str) -> String {
     match number.map(Errno::from_raw_os_error) {
         Some(Errno::NOENT) => format!("working directory `{}` does not exist", run.dir),
@@ -565,7 +569,8 @@ fn status_result(status: WaitStatus) -> Result<(), Failure> {
             let name = name.map_or_else(String::new, |name| format!(" ({name})"));
             Err(Failure::Reason(format!("Killed by signal {number}{name}")))
         }
-        // The reaper reports only children that have ended, so this status is not expected.
+        // The reaper reports only children that have ended, so an ended child without an exit status and a
+        // signal is not expected.
         (None, None) => Err(Failure::Reason("Ended with an unknown status".into())),
     }
 }

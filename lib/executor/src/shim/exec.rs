@@ -42,8 +42,8 @@ struct Streams {
 /// Delay after a failure to accept a connection.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// Serves requests on the socket in the container's folder while the future is polled. Programs that still
-/// run after the future was dropped end with the container.
+/// Serves requests on the socket in the container's folder while the future is polled. If the future is
+/// dropped, the programs that still run end with the container.
 pub(super) async fn serve(performer: &Performer, folder: &Path) -> Infallible {
     let listener = match socket::listen(folder, SOCKET).and_then(UnixListener::from_std) {
         Ok(listener) => listener,
@@ -69,8 +69,8 @@ pub(super) async fn serve(performer: &Performer, folder: &Path) -> Infallible {
 }
 
 async fn serve_one(performer: &Performer, folder: &Path, asked: UnixStream, others: usize) {
-    // If the client is already gone, its request is ignored. If it disconnects later, the reply cannot be
-    // sent, and the error is ignored.
+    // If the client is already gone, its request is ignored. If the client disconnects later, the reply
+    // cannot be sent, and the error is ignored.
     let Ok((exec, _)) = socket::receive::<Exec>(&asked).await else { return };
     let begun = if others < MAX_CONCURRENT {
         start(performer, folder, &exec)
@@ -102,7 +102,7 @@ fn unknown_end() -> ExecEnd {
     ExecEnd::Failed("the exit status is unknown".to_owned())
 }
 
-/// Starts a program in the same way as those of the action.
+/// Starts a program in the same way as the programs of the action.
 fn start(performer: &Performer, folder: &Path, exec: &Exec) -> Result<StartedExec, String> {
     let run = run_action(exec, &performer.spec.recipe.action);
     let failed = |error: io::Error| cannot_start(&run, &error);
@@ -139,8 +139,8 @@ fn open_streams(performer: &Performer, folder: &Path, exec: &Exec) -> io::Result
     }
 }
 
-/// Returns the run action for a request. Settings that the request does not specify are those of the first
-/// program of `action`.
+/// Returns the run action for a request. For settings that the request does not specify, the settings of the
+/// first program of `action` apply.
 fn run_action(exec: &Exec, action: &Action) -> Run {
     let first = action.first_run().cloned().unwrap_or_default();
     let or = |own: &str, first: String| if own.is_empty() { first } else { own.to_owned() };

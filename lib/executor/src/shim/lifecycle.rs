@@ -1,5 +1,5 @@
-//! Life cycle of a container. It consists of setup, of action and monitor in parallel, and of the end of the
-//! whole process tree.
+//! Life cycle of a container. First the setup runs, then the action and the monitor in parallel. Finally, the
+//! whole process tree is ended.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -37,20 +37,21 @@ use crate::folder::{Folder, Spec, Status};
 use crate::isolation::{self, DiskUsage};
 use crate::{clock, processes};
 
-/// Time limit of a probe. A monitor that exceeds it has failed.
+/// Time limit of a probe. A monitor that exceeds the limit has failed.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Delay before KILL is sent again. Processes that remain were started while KILL was sent to the others.
+/// Delay before KILL is sent again. The processes that remain were started while KILL was sent to the other
+/// processes.
 const KILL_RETRY_DELAY: Duration = Duration::from_millis(20);
-/// Delay after a container's first probe. It doubles with every probe, up to the configured interval. The
-/// first delays are short because most containers are healthy soon after their start, and clients wait for
-/// that.
+/// Delay after a container's first probe. The delay doubles with every probe, up to the configured interval.
+/// The first delays are short because most containers are healthy soon after their start, and clients wait
+/// for healthy containers.
 const FIRST_PROBE_DELAY: Duration = Duration::from_millis(10);
 /// Shortest delay between two measurements of a container's disk use.
 const DISK_MIN_DELAY: Duration = Duration::from_secs(1);
-/// Factor by which the delay after a measurement exceeds the duration of the measurement. The delay is
-/// limited by `DISK_MIN_DELAY` and `DISK_MAX_DELAY`.
+/// Ratio of the delay after a measurement to the duration of the measurement. The delay lies between
+/// `DISK_MIN_DELAY` and `DISK_MAX_DELAY`.
 const DISK_DELAY_RATIO: u32 = 20;
-/// Longest delay between two measurements of a container's disk use. Writes between two measurements are not
+/// Longest delay between two measurements of a container's disk use. Between two measurements, writes are not
 /// limited.
 const DISK_MAX_DELAY: Duration = Duration::from_secs(10);
 /// Number of consecutive failed measurements after which a container is ended.
@@ -58,7 +59,7 @@ const MAX_DISK_FAILURES: u32 = 3;
 /// Interval between checks for OOM kills.
 const OOM_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for reading the remaining output after the last process has ended. Only a process outside of
-/// the container's process tree can hold the output open longer.
+/// the container's process tree can keep the output open after that.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// State of a running container.
@@ -73,10 +74,11 @@ struct RunningContainer {
     health_error_logged: Cell<bool>,
 }
 
-/// End of the recipe. The remaining processes of the container are ended afterwards.
+/// End of the recipe (the container's setup, action and monitor). The remaining processes of the container
+/// are ended afterwards.
 enum End {
     Done,
-    /// Reason of the failure. It is followed by the exit status of the action if that status is the reason.
+    /// Reason of the failure. The second field is the exit status of the action, if the exit is the reason.
     Failed(String, Option<i32>),
     Stopped,
 }
@@ -127,8 +129,8 @@ pub(super) async fn run(home: ContainerPaths, spec: Spec) -> io::Result<()> {
 }
 
 impl RunningContainer {
-    /// Waits until the container exceeds its disk limit, or its disk use cannot be measured. Returns the
-    /// reason.
+    /// Waits until the container exceeds its disk limit, or until its disk use cannot be measured. Returns
+    /// the reason.
     async fn wait_for_disk_excess(&self) -> String {
         let limit_mb = self.spec.recipe.resources.disk_mb;
         if limit_mb == 0 || !self.spec.plan.as_ref().is_some_and(|plan| plan.has(IsolationLayer::Disk)) {
@@ -152,14 +154,14 @@ impl RunningContainer {
                     }
                 }
             }
-            // The longer a measurement takes, the longer is the delay. Containers with many files are thus
-            // measured less often.
+            // A longer measurement causes a longer delay, so containers with many files are measured less
+            // often.
             sleep((begun.elapsed() * DISK_DELAY_RATIO).clamp(DISK_MIN_DELAY, DISK_MAX_DELAY)).await;
         }
     }
 
-    /// Logs each increase in the number of the container's OOM kills. The other programs of the container may
-    /// continue.
+    /// Logs each increase in the number of the container's OOM kills. Programs of the container that were not
+    /// killed may continue.
     async fn log_oom_kills(&self) -> Infallible {
         let Some(plan) = self.spec.plan.as_ref().filter(|plan| plan.has(IsolationLayer::Memory)) else {
             return pending().await;
@@ -235,7 +237,7 @@ impl RunningContainer {
 
     /// Runs the action and its monitor concurrently. The monitor determines when the container is RUNNING. If
     /// the action of a task succeeds, the task is done. If the action of an LRP succeeds, it may have left
-    /// processes in the background, so the monitor continues to probe them.
+    /// processes in the background. In this case, the monitor continues to probe these processes.
     async fn run_monitored(
         &self,
         action: impl Future<Output = Result<(), Failure>>,
@@ -254,8 +256,8 @@ impl RunningContainer {
         }
     }
 
-    /// Probes until the container becomes unhealthy, or until the time limit for becoming healthy is
-    /// exceeded. Returns the reason.
+    /// Probes until the container becomes unhealthy, or until the container exceeds the time limit for
+    /// becoming healthy. Returns the reason.
     async fn watch_health(&self, monitor: &Action) -> io::Result<String> {
         if let Err(reason) = self.wait_until_healthy(monitor).await {
             return Ok(reason);
@@ -291,7 +293,7 @@ impl RunningContainer {
         in_time.map_err(|_| format!("Instance never healthy after {limit:?}: {}", last.borrow()))
     }
 
-    /// Runs one probe and records its result. Returns the failure, if any.
+    /// Runs one probe and records its result. Returns the failure, or `None` if the probe succeeded.
     async fn probe(&self, monitor: &Action) -> Option<String> {
         let output = Rc::new(RefCell::new(VecDeque::new()));
         let sink = Sink::Tail(Rc::clone(&output));
@@ -311,7 +313,7 @@ impl RunningContainer {
         complaint
     }
 
-    /// Records the result of a probe, and sends a hint if the reported health changed.
+    /// Records the result of a probe. Sends a hint if the reported health changed.
     fn record_probe(&self, probe: Probe) -> io::Result<()> {
         let changed = self.health.borrow_mut().record(probe);
         self.folder.write_health(&self.health.borrow())?;
@@ -323,8 +325,9 @@ impl RunningContainer {
         Scope::new(begun, self.log.clone())
     }
 
-    /// Ends every process of the container: sends TERM, and KILL to those that remain after the grace period.
-    /// Also waits for processes that do not react to KILL, such as those blocked by a failed disk.
+    /// Ends every process of the container: sends TERM, then KILL to the processes that remain after the
+    /// grace period. Waits until all processes have ended, including those that do not react to KILL because
+    /// a failed disk blocks them.
     async fn kill_tree(&self) -> io::Result<()> {
         if self.reaper.childless_within(Duration::ZERO).await {
             return Ok(());
@@ -365,8 +368,8 @@ impl RunningContainer {
     }
 }
 
-/// Returns the folder that contains a task's result file, and the path of the file relative to it. The file
-/// is in the work directory or in the container's `/tmp`.
+/// Returns the folder that contains a task's result file, and the path of the file relative to this folder.
+/// The file is in the work directory or in the container's `/tmp`.
 fn locate_result_file(folder: &Folder, path: &str) -> (PathBuf, String) {
     let in_tmp = ["/tmp/", "/var/tmp/"].iter().find_map(|tmp| path.strip_prefix(tmp));
     let in_work = path.strip_prefix(isolation::WORK_DIR).filter(|rest| rest.starts_with('/'));
@@ -400,7 +403,7 @@ fn read_result_file(folder: &Folder, path: &str) -> Result<String, String> {
 /// Opens a file below a folder of the container. Symbolic links are followed only within the folder.
 fn open_beneath(folder: &Path, path: &str) -> rustix::io::Result<File> {
     let at = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    // Open without blocking, since a task may have created a pipe with that name.
+    // A task may have created a pipe with that name, so the file is opened without blocking.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     Ok(openat2(at, path, flags, Mode::empty(), resolve)?.into())

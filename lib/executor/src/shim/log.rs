@@ -11,8 +11,8 @@ use std::time::Duration;
 use schemas::Timestamp;
 use schemas::limits::{OUTPUT_BYTES_PER_MINUTE, truncate};
 
-/// Maximum length of a line in bytes. Longer lines of programs are split into several lines. Other lines that
-/// are longer are truncated.
+/// Maximum length of a line in bytes. Longer lines of programs are split into several lines. Longer lines
+/// from other sources are truncated.
 pub(super) const MAX_LINE_BYTES: usize = 8 * 1024;
 /// Number of log files that are kept.
 const MAX_FILES: usize = 2;
@@ -62,7 +62,7 @@ enum Admission {
 
 impl Minute {
     fn admit(&mut self, now: Timestamp, bytes: usize) -> Admission {
-        // If the clock was set back, a new minute starts, too.
+        // If the clock was set back, a new minute starts.
         let start = self.start.filter(|start| (*start..*start + MINUTE).contains(&now)).unwrap_or(now);
         if self.start != Some(start) {
             *self = Self { start: Some(start), ..Self::default() };
@@ -86,8 +86,8 @@ impl Log {
         Self { folder, file_bytes, file: None, starts: vec![], end: 0, lost_lines: 0, minute }
     }
 
-    /// Appends lines with a label, or without one if `label` is empty. If lines cannot be written, they are
-    /// counted, and the next successful write logs their number. If lines exceed the limit per minute, they
+    /// Appends lines with a label, or without one if `label` is empty. If lines cannot be written, their
+    /// number is counted, and the next successful write logs it. If lines exceed the limit per minute, they
     /// are dropped, and one notice is logged in their place.
     pub(super) fn write<'a>(
         &mut self,
@@ -159,8 +159,8 @@ impl Log {
                 Ok(())
             }
             Err(error) => {
-                // A part of the text may have been written. It is removed, so that the next line starts at
-                // the expected offset.
+                // A part of the text may have been written. This part is removed, so that the next line
+                // starts at the expected offset.
                 let start = self.starts.last().copied().unwrap_or_default();
                 file.set_len(self.end - start)?;
                 Err(error)

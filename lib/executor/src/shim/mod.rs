@@ -1,4 +1,4 @@
-//! Shim: the program that runs one container until it ends, independently of the rep.
+//! Shim: the program that runs one container, independently of the rep, until the container ends.
 //!
 //! ```text
 //!   orders (standard input) ──▶ ┌──────┐ ──▶ state.json, log/
@@ -7,9 +7,9 @@
 //!                   setup, action, monitor, and their descendants: all are descendants of the shim
 //! ```
 //!
-//! The shim has a session of its own and is the subreaper of its descendants, so a program that detaches
-//! itself becomes a child of the shim. The shim therefore has no child if and only if no process of the
-//! container runs. It writes COMPLETED only when it has no child.
+//! The shim has a session of its own and is the subreaper of its descendants. If a program detaches itself,
+//! it becomes a child of the shim. Therefore the shim has no child if and only if no process of the container
+//! runs. The shim writes COMPLETED only when it has no child.
 
 mod actions;
 mod exec;
@@ -40,8 +40,8 @@ use crate::folder::{Folder, Spec, Status};
 use crate::isolation;
 use crate::{cgroup, processes, shim_secrets};
 
-/// Environment variable of a shim that was started without huge pages although the container's programs may
-/// use them. The allocator reads the variable before `main` starts.
+/// Environment variable of a shim that was started without huge pages. The container's programs may still use
+/// huge pages. The allocator reads the variable before `main` starts.
 pub(crate) const ALLOW_THP_VARIABLE: &str = "MIMALLOC_ALLOW_THP";
 
 /// Maximum size of the file with the shim's errors, in bytes. A larger file is truncated.
@@ -52,10 +52,11 @@ const FIRST_NON_STDIO_FD: i32 = 3;
 
 /// Runs the container of a folder that an executor created, until the container ends. This process should do
 /// nothing else and have no children. Its standard input and output are the executor's pipes. An isolated
-/// container requires several programs, and `stage` selects one of them. The executor passes no `stage`.
+/// container requires several programs. `stage` selects one of these programs. The executor passes no
+/// `stage`.
 ///
-/// Returns a failure if the container could not be run or its result could not be recorded. The reason is
-/// then written to standard error.
+/// Returns a failure if the container could not be run or its result could not be recorded. In these cases,
+/// the reason is written to standard error.
 #[must_use]
 pub fn run(container_dir: &Path, stage: Option<&OsStr>) -> ExitCode {
     let end = match stage.and_then(OsStr::to_str) {
@@ -99,13 +100,13 @@ fn start(container_dir: &Path) -> io::Result<ExitCode> {
     }
 }
 
-/// Runs as the first process of a container with namespaces of its own.
+/// Runs as the first process of a container that has its own namespaces.
 fn run_init(container_dir: &Path) -> io::Result<ExitCode> {
     rustix::process::chdir(container_dir)?;
     // Without this call, the process would have the name of the path by which it was started.
     rustix::thread::set_name(c"shim")?;
-    // The container's root user owns the folder, but has no access to the folders above it. The path is
-    // therefore relative.
+    // The container's root user owns the folder, but has no access to the parent folders. Therefore the path
+    // is relative.
     let folder = Folder::new(PathBuf::from("."));
     let spec = folder.spec()?;
     let plan = spec.plan.as_ref().ok_or_else(|| io::Error::other("this container is not isolated"))?;
@@ -124,8 +125,8 @@ fn run_container(mut spec: Spec, home: ContainerPaths) -> io::Result<ExitCode> {
     LocalSet::new().block_on(&runtime, lifecycle::run(home, spec)).map(|()| ExitCode::SUCCESS)
 }
 
-/// Waits for the first order, which the executor sends after it has written the spec. Returns `false` if the
-/// executor is gone, because the container is then not needed.
+/// Waits for the first order. The executor sends this order after it has written the spec. Returns `false` if
+/// the executor is gone, because the container is not needed without the executor.
 fn wait_for_start_order() -> io::Result<bool> {
     let (orders, events) = (io::stdin(), io::stdout());
     loop {
@@ -139,7 +140,7 @@ fn wait_for_start_order() -> io::Result<bool> {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // The end of the pipe counts as an order, too. It occurs if an operator started the shim by hand.
+        // The end of the pipe counts as an order. The pipe ends if an operator started the shim by hand.
         match rustix::io::read(&orders, &mut [0; 1]) {
             Ok(_) => return Ok(true),
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -160,7 +161,8 @@ fn detach() -> io::Result<()> {
     rustix::process::umask(UMASK);
     close_fds::set_fds_cloexec(FIRST_NON_STDIO_FD, &[]);
     match rustix::process::setsid() {
-        // If the shim was started by hand, it may be a process group leader. It then needs no new session.
+        // If the shim was started by hand, it may be a process group leader. A process group leader needs no
+        // new session here.
         Ok(_) | Err(Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
@@ -169,8 +171,8 @@ fn detach() -> io::Result<()> {
     Ok(())
 }
 
-/// Applies the container's mark, groups and priority to this program. All programs that it starts inherit
-/// them. A failure is logged, and the remaining settings still apply.
+/// Applies the container's mark, groups and priority to this program. All programs that the shim starts
+/// inherit these settings. A failure is logged, and the remaining settings still apply.
 fn apply_confinement(spec: &Spec) {
     let try_to = |what: &str, done: io::Result<()>| {
         if let Err(error) = done {
@@ -207,7 +209,7 @@ fn raise_nice(by: i32) -> io::Result<()> {
     }
 }
 
-/// Writes the state of the container, and sends a hint that it has changed.
+/// Writes the state of the container, and sends a hint about the change.
 fn write_status(folder: &Folder, status: &Status) -> io::Result<()> {
     folder.write_status(status)?;
     send_hint()
@@ -216,7 +218,8 @@ fn write_status(folder: &Folder, status: &Status) -> io::Result<()> {
 /// Sends a hint that the folder has changed.
 fn send_hint() -> io::Result<()> {
     match rustix::io::write(io::stdout(), b".") {
-        // The executor is gone, or it has not read many earlier hints. It reads the state in both cases.
+        // The executor is gone, or has not read many earlier hints. In both cases, the executor still reads
+        // the state.
         Ok(_) | Err(Errno::PIPE | Errno::AGAIN) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -239,7 +242,7 @@ fn open_orders() -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)
 }
 
-/// Logs an error of the shim itself for the executor. A failure to write it is ignored.
+/// Logs an error of the shim itself for the executor. Ignores failures to write the error.
 pub(crate) fn log_error(what: &dyn Display) {
     // A container could cause errors repeatedly, so the size of the file is limited.
     let is_full = rustix::fs::fstat(io::stderr()).is_ok_and(|found| found.st_size > MAX_ERROR_FILE_BYTES);

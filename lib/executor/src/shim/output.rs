@@ -1,5 +1,5 @@
-//! Output of programs. It is copied to the container's log. The output of a probe is instead retained, to
-//! explain a failure of the probe.
+//! Output of programs. The output of a program is copied to the container's log. The output of a probe is
+//! retained instead, to explain a failure of the probe.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,9 +16,9 @@ use schemas::limits::{PROBE_OUTPUT_LINES, truncate};
 use super::log::{Log, MAX_LINE_BYTES, Source};
 use crate::clock;
 
-/// Size of the read buffer in bytes, which is the capacity of a pipe.
+/// Size of the read buffer in bytes. Equal to the capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
-/// Maximum time for which an incomplete line is held back, counted from its first byte.
+/// Maximum time that an incomplete line is held back, counted from the first byte of the line.
 const PARTIAL_LINE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length of a UTF-8 character in bytes.
 const MAX_CHAR_BYTES: usize = 4;
@@ -38,7 +38,7 @@ pub(super) enum Sink {
 
 impl Sink {
     /// Returns a copy of the sink with the label `label`. If `label` is empty, or if the sink has no label,
-    /// the copy is unchanged.
+    /// the copy equals the sink.
     pub(super) fn with_label(&self, label: &str) -> Self {
         match self {
             Self::Log(log, _) if !label.is_empty() => Self::Log(Rc::clone(log), label.into()),
@@ -79,7 +79,7 @@ struct PartialLine {
     bytes: Vec<u8>,
     /// Time when the first byte of the line, or of its remaining part, arrived. `None` if the line is empty.
     since: Option<Instant>,
-    /// `true` if the start of the line was already emitted as a line of its own.
+    /// `true` if the start of the line was already emitted as a separate line.
     emitted_in_part: bool,
 }
 
@@ -95,8 +95,8 @@ impl Output {
         })
     }
 
-    /// Returns the last line that the program wrote to its standard error. `None` if the program wrote none,
-    /// or if its output does not go to the container's log.
+    /// Returns the last line that the program wrote to its standard error. `None` if the program wrote no
+    /// line, or if its output does not go to the container's log.
     pub(super) fn last_error(&self) -> Option<String> {
         let is_logged = matches!((self.source, &self.sink), (Source::Err, Sink::Log(..)));
         let last = self.last.borrow();
@@ -130,7 +130,7 @@ impl Output {
         }
     }
 
-    /// Copies the output that is available now, and does not wait for more.
+    /// Copies the output that is available now. Does not wait for more.
     pub(super) fn drain(&self) -> io::Result<()> {
         match self.read(|bytes| Ok(rustix::io::read(&self.pipe, bytes)?)) {
             Ok(_) => Ok(()),
@@ -139,7 +139,7 @@ impl Output {
         }
     }
 
-    /// Reads until there is no more output to read at the moment, which is reported as an error. Returns
+    /// Reads all output that is available now. Returns an error when no output is left at the moment. Returns
     /// `true` if there may be more output, and `false` at the end of the stream.
     fn read(&self, read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<bool> {
         let mut bytes = vec![0; READ_BYTES];

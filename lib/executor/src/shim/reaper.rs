@@ -1,5 +1,5 @@
-//! Child processes of the shim, including processes that became its children. The shim is the subreaper of
-//! its descendants, so a process that detaches itself becomes a child of the shim.
+//! Child processes of the shim, including adopted ones. The shim is the subreaper of its descendants, so a
+//! process that detaches itself becomes a child of the shim.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,16 +30,16 @@ impl Reaper {
         Ok(reaper)
     }
 
-    /// Returns a receiver for the exit status of a child. The caller must call this immediately after
-    /// starting the child, without yielding in between.
+    /// Returns a receiver for the exit status of a child. The caller must call this function immediately
+    /// after starting the child, without yielding between the two calls.
     pub(super) fn register(&self, pid: i32) -> oneshot::Receiver<WaitStatus> {
         let (sender, receiver) = oneshot::channel();
         self.receivers.borrow_mut().insert(pid, sender);
         receiver
     }
 
-    /// Waits until no child remains, which means that no descendant remains either. Returns `false` if that
-    /// takes longer than `limit`.
+    /// Waits until no child remains. In that case, no descendant remains either. Returns `false` if the wait
+    /// exceeds `limit`.
     pub(super) async fn childless_within(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {

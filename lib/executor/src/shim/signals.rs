@@ -10,9 +10,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Highest signal number below the real-time signals.
 const MAX_STANDARD_SIGNAL: i32 = 31;
 
-/// Ensures that the programs of a container start with no ignored signal. It registers handlers for the
-/// ignored signals, because the execution of a program resets handled signals but not ignored ones. Must be
-/// called within a tokio runtime.
+/// Ensures that the programs of a container start with no ignored signal. Registers handlers for the ignored
+/// signals, because the execution of a program resets handled signals but not ignored ones. Must be called
+/// within a tokio runtime.
 pub(super) fn reset_ignored_signals() -> io::Result<()> {
     for number in ignored_signals(&fs::read_to_string("/proc/self/status")?) {
         drop(signal(SignalKind::from_raw(number))?);
@@ -20,8 +20,8 @@ pub(super) fn reset_ignored_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the ignored signals in the text of `/proc/self/status`. SIGPIPE is excluded, since Rust ignores it
-/// and restores it in child processes.
+/// Returns the ignored signals in the text of `/proc/self/status`. SIGPIPE is excluded, since Rust ignores
+/// SIGPIPE and restores it in child processes.
 fn ignored_signals(status: &str) -> Vec<i32> {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();

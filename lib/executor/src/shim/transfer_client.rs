@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep};
 use crate::socket;
 use crate::transfer::{SOCKET, TransferReply, TransferRequest, transfer_number};
 
-/// Time limit for repeating a request while the executor is gone, counted from the first request.
+/// Time limit for repeated requests while no executor is running, counted from the first request.
 const TRANSFER_TIMEOUT: Duration = Duration::from_mins(60);
-/// Delay before a request is repeated while no executor is running.
+/// Delay before the next attempt of a request while no executor is running.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// Requests the transfers of a container from the executor.

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A shim does not know any URL, and a container has no access to the executor's connections. The shim sends
-//! the number of a transfer in its recipe over a socket in its folder. It sends the open file for an upload,
-//! and receives the open file of a download. Only a program of the container reads the content of an archive.
-//! If the shim closes the connection, the transfer is cancelled.
+//! the number of a transfer in its recipe over a socket in its folder. For an upload, the shim sends the open
+//! file. For a download, the shim receives the open file. Only a program of the container reads the content
+//! of an archive. If the shim closes the connection, the transfer is cancelled.
 
 use std::path::Path;
 
@@ -39,12 +39,12 @@ pub(crate) enum TransferReply {
         /// `true` if the archive came from the cell's cache.
         from_cache: bool,
     },
-    /// The transfer failed, for this reason.
+    /// The transfer failed. Contains the reason.
     Failed(String),
 }
 
-/// Returns all transfers of a container in the order of their numbers: first those of the dependencies, then
-/// those of setup, action and monitor.
+/// Returns all transfers of a container in the order of their numbers: first the transfers of the
+/// dependencies, followed by those of setup, action and monitor.
 pub(crate) fn transfers(recipe: &Recipe) -> Vec<Transfer<'_>> {
     let mut all: Vec<_> = dependencies(recipe).iter().map(Transfer::Download).collect();
     for action in recipe.setup.iter().chain([&recipe.action]).chain(&recipe.monitor) {
@@ -63,15 +63,15 @@ pub(crate) fn transfer_number(recipe: &Recipe, wanted: Transfer<'_>) -> Option<u
     transfers(recipe).iter().position(|one| *one == wanted)
 }
 
-/// Returns the name of a transfer's artifact for messages. Empty if it has none.
+/// Returns the name of a transfer's artifact for messages. Empty if the artifact has no name.
 pub(crate) fn artifact_name(transfer: Transfer<'_>) -> &str {
     match transfer {
         Transfer::Download(Download { artifact, .. }) | Transfer::Upload(Upload { artifact, .. }) => artifact,
     }
 }
 
-/// Returns `true` if a path is relative to the root of the container's file system, and not to its work
-/// directory.
+/// Returns `true` if a path is relative to the root of the container's file system. `false` if it is relative
+/// to the work directory.
 pub(crate) fn is_absolute(path: &str) -> bool {
     Path::new(path).is_absolute()
 }

@@ -58,7 +58,7 @@ async fn container_that_ended_without_executor_is_adopted_with_result() {
     let mut cell = cell.reopen_after(away).await;
     assert_eq!(cell.wait_until_completed(good).await, RunResult::Succeeded { result: "5\n".into() });
     assert_eq!(cell.wait_for_failure(bad).await, "Exited with status 5");
-    // The result is reported after each restart until the container is deleted.
+    // The result is reported again after each restart, until the container is deleted.
     let mut cell = cell.reopen_after(async {}).await;
     assert_eq!(cell.wait_for_failure(bad).await, "Exited with status 5");
     cell.delete_all().await;

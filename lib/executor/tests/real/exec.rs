@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::support::{Cell, TIMEOUT, eventually, lrp, processes_of, sh, task, variable};
 
-/// Complete output of a program, and the result with which it ended.
+/// Complete output of a program, and its result.
 #[derive(Debug, PartialEq, Eq)]
 struct ExecResult {
     out: String,
@@ -94,7 +94,8 @@ async fn additional_program_reports_output_and_end_and_is_not_logged() {
         let told = output_of(&cell, guid, &exec("kill -9 $$")).await;
         let reason = "Killed by signal 9 (KILL)".to_owned();
         assert_eq!(told.end, ExecEnd::Killed { signal: 9, reason });
-        // A background process does not delay the end of the program. It ends with the container.
+        // A background process does not delay the end of the program. The background process ends with the
+        // container.
         assert_eq!(output_of(&cell, guid, &exec("sleep 600 & echo left")).await.out, "left\n");
         assert_eq!(cell.log(guid).await, Vec::<String>::new());
         cell.executor.stop(guid);
@@ -116,7 +117,7 @@ async fn program_reads_all_input_until_end() {
     // head -c 1048576 /dev/zero | tr '\0' x | sha256sum
     let sum = "8f990ba0b577b51cf009ea049368c16bbda1b21e1b93be07a824758bb253c39b";
     assert_eq!(heard.out, format!("{sum}  -\nread\n"));
-    // Input that a program does not read is not an error.
+    // Unread input is not an error.
     let (input, mut output) =
         cell.executor.exec(guid, &exec("exec 0<&-; echo closed; sleep 600")).await.unwrap();
     wait_for_output(&mut output, "closed").await;
@@ -197,7 +198,7 @@ async fn terminal_has_size_owner_and_signals() {
         input.resize(TerminalSize { rows: 10, columns: 20 }).unwrap();
         write(&input, b"stty size\n").await;
         wait_for_output(&mut output, "10 20\r\n").await;
-        // The interrupt ends the program that runs in the shell, but not the shell.
+        // The interrupt ends the program that runs in the shell. The shell itself continues.
         write(&input, b"sleep 500; echo inter''rupted $?\n").await;
         eventually(async || !with_argument(guid, "500").is_empty()).await;
         write(&input, b"\x03").await;
@@ -279,7 +280,7 @@ async fn adopted_container_runs_additional_programs() {
     eventually(async || !with_argument(guid, "503").is_empty()).await;
     drop(output);
     let cell = cell.reopen_with(isolating, async {}).await;
-    // The program that the earlier executor started has ended together with that executor.
+    // The program of the earlier executor has ended together with that executor.
     eventually(async || with_argument(guid, "503").is_empty()).await;
     assert_eq!(output_of(&cell, guid, &exec("echo again")).await.out, "again\n");
     cell.delete_all().await;

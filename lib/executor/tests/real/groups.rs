@@ -12,8 +12,8 @@ use crate::support::{Cell, eventually, kill, lrp, processes_of, sh, shim_of};
 /// Settings for both ways to track processes: with control groups if this host permits them, and without
 /// control groups.
 const GROUP_SETTINGS: [Groups; 2] = [Groups::Own, Groups::Never];
-/// Script that starts a process without a visible origin. The process has its own session, environment and
-/// directory, no parent, and no descriptor that belongs to the container.
+/// Script that starts a process with a hidden origin. The process has a separate session, environment and
+/// directory, no parent, and no descriptor of the container.
 const FUGITIVE_SCRIPT: &str =
     "(setsid env -i sh -c 'cd /; echo $$ >&3; exec sleep 600 3>&- >/dev/null 2>&1 </dev/null' 3>pid &)
     while [ ! -s pid ]; do sleep 0.01; done; echo ready; exec sleep 60";
@@ -22,7 +22,7 @@ async fn cell(groups: &Groups) -> Cell {
     Cell::with(|settings| Settings { groups: groups.clone(), ..settings }).await
 }
 
-/// Returns `true` if a process is running. A zombie is not.
+/// Returns `true` if a process is running. A zombie does not count as running.
 fn is_running(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))

@@ -1,7 +1,7 @@
 //! Hostile definitions, generated from a seed. The cell must survive all of them and clean up completely.
 //!
-//! By default the test runs only a few definitions. To run a larger number, use the command below. Run it as
-//! root to test all isolation layers, and as another user to test a cell without root:
+//! By default, the test runs only a few definitions. The command below runs a larger number. As root, the
+//! test covers all isolation layers. As another user, it covers a cell without root:
 //!
 //! ```text
 //! MUSTER_HOSTILE=300 MUSTER_SEED=7 cargo test -p executor --test real hostile -- --nocapture
@@ -143,7 +143,7 @@ impl Generator {
         perl(&script)
     }
 
-    /// Processes: many, detached, or ignoring signals.
+    /// Processes: many, detached, or with ignored signals.
     fn processes(&mut self) -> Action {
         let count = self.random.between(1, 60);
         match self.random.below(4) {
@@ -172,7 +172,7 @@ impl Generator {
         }
     }
 
-    /// Memory: as much as is available if memory is limited, and otherwise about 100 MB per process.
+    /// Memory: if memory is limited, all available memory; otherwise about 100 MB per process.
     fn memory(&mut self) -> Action {
         let limit = if self.walls.has(IsolationLayer::Memory) { "unlimited" } else { "100000" };
         sh(&format!("ulimit -v {limit}; tail /dev/zero & wait; exec tail /dev/zero"))
@@ -198,8 +198,8 @@ fn env_number(name: &str, default_value: u64) -> u64 {
     std::env::var(name).map_or(default_value, |text| text.parse().unwrap())
 }
 
-/// Creates a key file that containers could read if it were not masked. `None` if this user may not create
-/// it.
+/// Creates a key file that containers could read if the file were not masked. `None` if this user may not
+/// create the file.
 fn visible_key() -> Option<TempDir> {
     let folder = tempfile::tempdir_in("/opt").ok()?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).ok()?;
@@ -208,8 +208,7 @@ fn visible_key() -> Option<TempDir> {
     Some(folder)
 }
 
-/// Runs definitions concurrently. A container that does not end within its time limit is deleted while it
-/// runs.
+/// Runs definitions concurrently. A container that exceeds its time limit is deleted while it runs.
 async fn run(cell: &mut Cell, definitions: Vec<(Recipe, Duration)>) {
     let mut guids = vec![];
     for (recipe, patience) in definitions {

@@ -1,5 +1,4 @@
-//! Tests of containers with a file system of their own, from images and folders, and with an isolated
-//! network.
+//! Tests of containers with their own file system, from images and folders, and with an isolated network.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -38,7 +37,7 @@ impl Layer {
         header.set_mode(mode);
         header.set_uid(1000);
         header.set_gid(1000);
-        // The raw field is written because the builder rejects the path of a hostile archive.
+        // Write the raw field, because the builder rejects the path of a hostile archive.
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
         header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
         header.set_cksum();
@@ -54,7 +53,7 @@ impl Layer {
         self.add(EntryType::Symlink, path, to, b"", 0o777)
     }
 
-    /// Adds a program of the host with the libraries that it needs.
+    /// Adds a program of the host, with the libraries of the program.
     fn program(self, path: &str) -> Self {
         let said = Command::new("ldd").arg(path).output().unwrap().stdout;
         let said = String::from_utf8(said).unwrap();
@@ -137,7 +136,7 @@ fn layers() -> Vec<Layer> {
         .file("all/new", "new")
         .file("all/.wh..wh..opq", "")
         .file("kept", "new")
-        // If this link were resolved outside of the image, it would lead to a folder of the host.
+        // If this link were resolved outside of the image, the link would lead to a folder of the host.
         .file("alias/marker", "of the image");
     vec![lower, upper, Layer::new().file("packed", "otherwise")]
 }

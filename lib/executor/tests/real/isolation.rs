@@ -1,8 +1,8 @@
 //! Tests of isolated containers. They cover operations that must work inside of a container, and operations
-//! that must not.
+//! that must fail there.
 //!
-//! Run them as root, as `muster rep` runs in production. If another user runs them, they test fewer isolation
-//! layers.
+//! Run these tests as root, because `muster rep` runs as root in production. If another user runs the tests,
+//! they cover fewer isolation layers.
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
@@ -382,7 +382,7 @@ async fn container_is_cleaned_up_after_either_shim_is_killed() {
         assert_eq!(shims.len(), 2);
         kill(shims[at]);
         if at == 0 {
-            // The container continues without the outer shim, as it continues without its rep.
+            // The container continues without the outer shim, just as a container continues without its rep.
             cell.executor.stop(guid);
             assert_eq!(cell.wait_until_completed(guid).await, RunResult::Stopped);
         } else {

@@ -39,8 +39,9 @@ fn groups_of(recipes: &[Recipe]) -> Vec<PathBuf> {
     groups.filter(|group| group.exists()).collect()
 }
 
-/// Containers whose spec was written when their host was killed run under the next host exactly once, and
-/// succeed. All other containers are unknown to the next host, and have never run.
+/// If the spec of a container was written before its host was killed, the next host runs the container
+/// exactly once, and the container succeeds. All other containers are unknown to the next host, and have
+/// never run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn host_killed_during_creation_loses_no_container() {
     let mut unknown = 0;

@@ -1,4 +1,4 @@
-//! Tests of a container's environment, and of the end of a container.
+//! Tests of the environment and the end of a container.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpStream};

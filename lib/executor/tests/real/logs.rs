@@ -1,4 +1,4 @@
-//! Tests of reading a log by offset. They include reads after older files were removed by the rotation.
+//! Tests of reading a log by offset, including reads after the rotation has removed older files.
 
 use executor::process::{LogError, Settings};
 use schemas::container::{Container, ContainerState, Recipe};

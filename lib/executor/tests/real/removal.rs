@@ -7,8 +7,8 @@ use executor::process::{Executor, FIRST_ID, IsolationPolicy, Settings};
 
 use crate::support::{Cell, eventually, lrp, program, settings, sh, task};
 
-/// Script that nests folders so deeply that a recursive removal would overflow its stack. They are below
-/// folders with long names and folders without permissions.
+/// Script that nests folders so deeply that a recursive removal would cause a stack overflow. The nested
+/// folders are below folders with long names and folders without permissions.
 pub(crate) const NEST_SCRIPT: &str = "for (1..30) { $n = q(l) x 200; mkdir $n; chdir $n } mkdir q(closed), 0;
     for (1..16000) { mkdir q(d); chdir q(d) or die }";
 

@@ -15,8 +15,8 @@ use schemas::resources::Resources;
 
 use crate::support::{Cell, eventually, group, lrp, processes_of, sh, task};
 
-/// Blobstore that serves its blobs and stores posted ones. If the path is `/slow`, it sends half of the blob
-/// and then waits.
+/// Blobstore that serves its blobs and stores posted ones. If the path is `/slow`, the blobstore sends half
+/// of the blob and then waits.
 struct Blobstore {
     port: u16,
     state: Arc<Mutex<State>>,

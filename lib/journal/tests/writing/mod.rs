@@ -1,4 +1,4 @@
-//! A writer for tests that kill servers while entries are appended.
+//! Writer for tests that kill servers during appends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,8 @@ use tokio::time::sleep;
 /// Position, id and body checksum of a stored entry.
 pub(crate) type Stored = (Position, EntryId, u32);
 
-/// Appends entries with these bodies to one subject until `stop` is set, and returns the stored entries. Each
-/// append is repeated until it is known to be stored.
+/// Appends entries with these bodies to one subject until `stop` is set, and returns the stored entries.
+/// Repeats each append until the entry is known to be stored.
 pub(crate) fn writer(
     journal: Journal,
     shard: u16,

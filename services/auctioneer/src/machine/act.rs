@@ -1,4 +1,5 @@
-//! One turn of the leader: an auction of the ready work, whose results are sent to the reps and the BBS.
+//! One turn of the leading auctioneer: an auction of the ready work. The results are sent to the reps and the
+//! BBS.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,8 +48,8 @@ impl Auctioneer {
         effects
     }
 
-    /// Reports work that no cell accepts. If preemption is on, room is made for this work first. No room is
-    /// made for work that cannot be reported yet.
+    /// Reports work that no cell accepts. If preemption is on, room (free resources) is made for this work
+    /// first. No room is made for work that cannot be reported yet.
     fn report_failures(&mut self, now: Timestamp, mut failed: Vec<(Item, String, Explanation)>) {
         failed.retain(|(item, _, _)| !self.defer_report(now, &work_ref(&item.rank.key)));
         self.make_room(now, failed.iter().map(|(item, _, _)| item));
@@ -76,7 +77,7 @@ impl Auctioneer {
 
     /// Makes work ready if its timer has fired or if room for it has appeared. Returns work that reps
     /// accepted and have not claimed. This work must be sent to the same reps again. A rep that still has the
-    /// reservation confirms it, so the work needs no other room.
+    /// reservation confirms it, so this work needs no other room.
     fn wake(&mut self, now: Timestamp) -> Batches {
         self.cells.expire_hand_outs(now);
         self.settle(now);
@@ -112,7 +113,7 @@ impl Auctioneer {
     }
 
     /// Returns the cells with instances of the processes in a batch. These are the instances that stay
-    /// according to the log, and the instances that are handed out to a cell.
+    /// according to the log, and the instances that this auctioneer has handed out to a cell.
     pub(super) fn siblings<'a>(&self, items: impl IntoIterator<Item = &'a Item>) -> Siblings {
         let guids: BTreeSet<ProcessGuid> = items.into_iter().filter_map(Item::process).cloned().collect();
         let siblings = guids.into_iter().map(|guid| {

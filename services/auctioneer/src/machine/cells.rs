@@ -1,9 +1,9 @@
-//! Free resources of each cell: the amount in the last heartbeat of its rep, less the work that was handed
-//! out since.
+//! Free resources of each cell: the amount in the last heartbeat of its rep, less the work that was sent to
+//! the rep after that heartbeat.
 //!
-//! Each heartbeat contains the id of the last `Perform` that it takes into account. Handed-out work is
-//! subtracted from the free resources until a heartbeat takes it into account, so it is never counted twice.
-//! The next heartbeat corrects any error, and a rep refuses work that does not fit.
+//! An auctioneer hands out work in a message `Perform`. Each heartbeat contains the id of the last `Perform`
+//! that it takes into account. The work of later `Perform` messages is subtracted from the free resources, so
+//! no work is counted twice. The next heartbeat corrects any error, and a rep refuses work that does not fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,8 @@ use super::Settings;
 use crate::auction::Item;
 use crate::board::{Board, BoardCell, Standing, to_index, to_number};
 
-/// Maximum number of stored heartbeats from cells or rep incarnations that the log does not contain yet.
+/// Maximum number of stored early heartbeats. A heartbeat is early if the log does not contain its cell or
+/// rep incarnation (run of the rep) yet.
 pub const MAX_EARLY_HEARTBEATS: usize = 16_384;
 
 /// State of all cells as this auctioneer knows it.
@@ -28,9 +29,9 @@ pub(crate) struct Cells {
     /// Heartbeats that arrived before the log contained the cell.
     early_heartbeats: BTreeMap<CellId, HeartbeatState>,
     board: Board,
-    /// `true` if the board must be rebuilt.
+    /// `true` if the board (the table of cells for placement) must be rebuilt.
     stale: bool,
-    /// Time at which the next cell becomes silent unless it sends a heartbeat.
+    /// Time at which the next cell becomes silent if it sends no heartbeat.
     stale_at: Option<Timestamp>,
     /// Cells that have more free resources than before or accept work again.
     roomier: BTreeSet<CellId>,
@@ -38,12 +39,12 @@ pub(crate) struct Cells {
     silent: usize,
     /// Time of the last heartbeat from any cell.
     last_heartbeat_at: Option<Timestamp>,
-    /// Time until which this auctioneer itself may be the reason why cells are silent.
+    /// End of the period in which this auctioneer itself may be the reason why cells are silent.
     doubt_until: Timestamp,
-    /// Time until which placement waits for cells that have not reported their state.
+    /// End of the period in which placement waits for cells that have not reported their state.
     gather_until: Timestamp,
-    /// Times at which hand-outs expire. The resources of an expired hand-out are no longer subtracted, even
-    /// if no result has arrived.
+    /// Expiry times of hand-outs. The resources of an expired hand-out are no longer subtracted, even if no
+    /// result has arrived.
     expiries: BTreeSet<(Timestamp, CellId, u64)>,
 }
 
@@ -51,15 +52,15 @@ pub(crate) struct Cells {
 #[derive(Clone, Debug, Default)]
 struct RepState {
     heartbeat: Option<HeartbeatState>,
-    /// `true` if the rep has left a `Perform` unanswered since its last heartbeat.
+    /// `true` if the rep has not answered a `Perform` since its last heartbeat.
     unanswered: bool,
     /// Number of the last `Perform` in this term.
     number: u64,
     handed: BTreeMap<u64, HandOut>,
-    /// Resources of the hand-outs that no heartbeat takes into account yet.
+    /// Resources of the hand-outs that are not included in a heartbeat yet.
     reserved: Resources,
     /// `true` if the rep has refused work since its last heartbeat. The resources of the refused work may be
-    /// free for other work. The next heartbeat shows whether they are.
+    /// free for other work; the next heartbeat shows the free resources.
     has_refused_work: bool,
 }
 
@@ -86,7 +87,7 @@ struct HandOut {
     work: Vec<Option<Item>>,
     answered: bool,
     included: bool,
-    /// `true` if all of these items had been sent to the rep before.
+    /// `true` if all of these items had been sent to the rep in an earlier `Perform`.
     again: bool,
 }
 
@@ -116,8 +117,8 @@ impl RepState {
         self.heartbeat.as_ref().map_or(Resources::default(), |said| said.free.minus(self.reserved))
     }
 
-    /// Returns the last heartbeat. `None` if the heartbeat is too old, or if the rep has left a message
-    /// unanswered since that heartbeat.
+    /// Returns the last heartbeat. `None` if the heartbeat is too old, or if the rep has left a later
+    /// `Perform` unanswered.
     fn fresh_heartbeat(&self, now: Timestamp, settings: &Settings) -> Option<&HeartbeatState> {
         self.heartbeat.as_ref().filter(|said| now.since(said.at) < settings.cell_timeout && !self.unanswered)
     }
@@ -136,9 +137,9 @@ impl RepState {
         if said.is_some() { Standing::Open } else { Standing::Silent }
     }
 
-    /// Applies a heartbeat from the incarnation that the log names. A heartbeat that arrives after a newer
-    /// one is ignored. Returns `true` if the rep refused work since the previous heartbeat. In this case
-    /// other work may fit, even if the free resources have not grown.
+    /// Applies a heartbeat from the incarnation that the log names. A heartbeat is ignored if a newer
+    /// heartbeat has already arrived. Returns `true` if the rep refused work since the previous heartbeat. In
+    /// this case other work may fit, even if the free resources have not grown.
     fn apply_heartbeat(&mut self, said: HeartbeatState, term: u64) -> bool {
         if self.heartbeat.as_ref().is_some_and(|old| old.sequence >= said.sequence) {
             return false;
@@ -165,7 +166,7 @@ impl RepState {
     }
 
     /// Clears the state of a rep that disappeared or was replaced. Returns the work that was handed out to
-    /// it.
+    /// the rep.
     fn forget(&mut self) -> impl Iterator<Item = (Item, u64)> + use<> {
         self.heartbeat = None;
         self.unanswered = false;
@@ -179,8 +180,8 @@ impl RepState {
 }
 
 impl Cells {
-    /// Starts a term. Nothing is handed out yet. For one heartbeat interval, this auctioneer itself may be
-    /// the reason why cells are silent.
+    /// Starts a term without hand-outs. For one heartbeat interval, this auctioneer itself may be the reason
+    /// why cells are silent.
     pub(crate) fn begin_term(&mut self, term: u64, now: Timestamp, settings: &Settings) {
         self.end_term();
         self.term = term;
@@ -188,7 +189,7 @@ impl Cells {
         self.gather_until = self.doubt_until;
     }
 
-    /// Ends a term. Its hand-outs are dropped, because this auctioneer is no longer responsible for them.
+    /// Ends a term. Drops the term's hand-outs, because this auctioneer is no longer responsible for them.
     pub(crate) fn end_term(&mut self) {
         for room in self.reps.values_mut() {
             room.number = 0;
@@ -207,8 +208,7 @@ impl Cells {
         self.reps.values().map(|room| room.handed.len()).sum()
     }
 
-    /// Returns the number of cells with a state, and the number of cells whose heartbeats arrived before the
-    /// log contained them.
+    /// Returns the number of cells with a state, and the number of cells with early heartbeats.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.reps.len(), self.early_heartbeats.len())
     }
@@ -266,8 +266,8 @@ impl Cells {
         }
     }
 
-    /// Applies a changed cell record of the log. Returns the work that is lost because the cell's rep
-    /// disappeared or was replaced.
+    /// Applies a changed cell record of the log. If the cell's rep disappeared or was replaced, returns the
+    /// work that is lost with the rep.
     pub(crate) fn apply_record(
         &mut self,
         world: &World,
@@ -298,7 +298,8 @@ impl Cells {
     }
 
     /// Records that work is sent to a cell, and returns the id of the `Perform`. The resources of repeated
-    /// work are not subtracted, because the free resources that the rep reports already exclude it.
+    /// work are not subtracted, because the rep has already excluded them from the free resources in its
+    /// heartbeat.
     pub(crate) fn record_hand_out(
         &mut self,
         id: &CellId,
@@ -366,7 +367,8 @@ impl Cells {
         }
         let free = room.free();
         if let Some(number) = self.board.number(id) {
-            // The refused work had no room on the cell, so the released resources do not count as new room.
+            // The refused work did not fit on the cell, so the released resources do not count as additional
+            // free resources.
             self.board.set_free(number, free);
         }
         back
@@ -380,7 +382,7 @@ impl Cells {
     }
 
     /// Records that a rep accepted no work of a `Perform` because it cannot evaluate the work now. The cell
-    /// gets no work until its next heartbeat. Returns the work. The rep certainly does not have it.
+    /// gets no work until its next heartbeat. Returns the work. The rep has not kept any of this work.
     pub(crate) fn postpone(
         &mut self,
         id: &CellId,
@@ -398,8 +400,8 @@ impl Cells {
     }
 
     /// Records that a rep did not answer a `Perform`. The cell gets no work until its next heartbeat. Returns
-    /// the work, which the rep may have received, and `true` if all of this work had been sent to the rep
-    /// before.
+    /// the work, which the rep may have received. Also returns `true` if all of this work had been sent to
+    /// the rep in an earlier `Perform`.
     pub(crate) fn unanswered(
         &mut self,
         id: &CellId,
@@ -423,7 +425,7 @@ impl Cells {
         (work, again)
     }
 
-    /// Drops hand-outs whose expiry has been reached.
+    /// Drops expired hand-outs.
     pub(crate) fn expire_hand_outs(&mut self, now: Timestamp) {
         while let Some((_, id, number)) = self.expiries.first().filter(|(at, _, _)| *at <= now).cloned() {
             self.expiries.pop_first();
@@ -450,8 +452,8 @@ impl Cells {
         std::mem::take(&mut self.roomier)
     }
 
-    /// Returns `true` if this auctioneer itself may be the reason why a cell is silent, or if cells had no
-    /// time to appear. While this is the case, no work is reported as impossible to place.
+    /// Returns `true` in two cases: this auctioneer itself may be the reason why a cell is silent, or cells
+    /// had no time to appear yet. While the result is `true`, no work is reported as impossible to place.
     pub(crate) fn is_in_doubt(&self, now: Timestamp, settings: &Settings) -> bool {
         let unheard = self.last_heartbeat_at.is_some_and(|at| now.since(at) >= settings.cell_timeout);
         let early = self.board.is_empty() && now < self.doubt_until;
@@ -460,12 +462,12 @@ impl Cells {
 
     /// Returns the time until which placement must wait. A new leader places nothing before every present
     /// cell has reported its state, because it would otherwise underestimate the free resources. A silent
-    /// cell delays placement only until this time.
+    /// cell delays placement no longer than until this time.
     pub(crate) fn gathers_until(&self, now: Timestamp) -> Option<Timestamp> {
         (self.silent > 0 && now < self.gather_until).then_some(self.gather_until)
     }
 
-    /// Returns the time at which to check again whether the state of the cells is in doubt.
+    /// Returns the time of the next check whether the state of the cells is in doubt.
     pub(crate) fn doubt_ends(&self, now: Timestamp, settings: &Settings) -> Timestamp {
         if now < self.doubt_until { self.doubt_until } else { now + settings.heartbeat }
     }

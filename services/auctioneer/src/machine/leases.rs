@@ -1,4 +1,5 @@
-//! Evaluations that this auctioneer works on. It reports them to the BBS repeatedly until they are settled.
+//! Leases: the evaluations that this auctioneer works on. An evaluation is one attempt to place the work of a
+//! process or task. The auctioneer reports each lease to the BBS repeatedly until the evaluation is settled.
 //! The BBS redelivers evaluations that no auctioneer reports. This module also counts the auction rounds in
 //! which reps refused work of an evaluation.
 
@@ -21,9 +22,9 @@ pub(crate) struct Leases {
 struct LeaseState {
     of: LeaseTarget,
     delivery: u32,
-    /// Time of the next report. `None` if the BBS does not wait for an answer.
+    /// Time of the next report. `None` if the BBS does not wait for a report.
     report_at: Option<Timestamp>,
-    /// Number of rounds with refusals since work of the evaluation was last placed.
+    /// Number of rounds with refusals since the last placement of work of the evaluation.
     attempts: u8,
     /// Number of the last auction round with a refusal.
     refused_in: u64,
@@ -45,8 +46,8 @@ impl Leases {
     }
 
     /// Records that work of an evaluation is in an auction. A new delivery of the evaluation starts a new
-    /// lease. `say_at` is the time of the first report to the BBS. `say_at` is `None` if the work waits for
-    /// room and the BBS does not wait for an answer.
+    /// lease. `say_at` is the time of the first report to the BBS. It is `None` if the work waits for free
+    /// resources and the BBS does not wait for a report.
     pub(crate) fn acquire(
         &mut self,
         id: EvaluationId,
@@ -63,14 +64,14 @@ impl Leases {
         self.due.extend(say_at.map(|at| (at, id)));
     }
 
-    /// Removes an evaluation that is settled.
+    /// Removes a settled evaluation.
     pub(crate) fn end(&mut self, id: EvaluationId) {
         if let Some(at) = self.held.remove(&id).and_then(|held| held.report_at) {
             self.due.remove(&(at, id));
         }
     }
 
-    /// Resets the attempts of an evaluation after some of its work was placed.
+    /// Resets the attempts of an evaluation after a placement of its work.
     pub(crate) fn reset_attempts(&mut self, id: EvaluationId) {
         if let Some(held) = self.held.get_mut(&id) {
             held.attempts = 0;
@@ -88,7 +89,7 @@ impl Leases {
         held.attempts < most
     }
 
-    /// Schedules a report of all evaluations, because a new BBS leader does not know them.
+    /// Schedules a report of all evaluations for a new BBS leader, which does not know them.
     pub(crate) fn report_all(&mut self, now: Timestamp) {
         self.due.clear();
         for (id, held) in self.held.iter_mut().filter(|(_, held)| held.report_at.is_some()) {
@@ -97,7 +98,7 @@ impl Leases {
         }
     }
 
-    /// Returns the reports that are due. Each evaluation is reported again after `every`.
+    /// Returns the due reports. Each evaluation is reported again after `every`.
     pub(crate) fn take_due(&mut self, now: Timestamp, every: Duration) -> Vec<Lease> {
         let mut leases = vec![];
         while let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).copied() {

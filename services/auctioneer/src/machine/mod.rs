@@ -1,11 +1,13 @@
-//! State machine of the auctioneer. It folds the log, collects open work, and sends it to reps.
+//! State machine of the auctioneer. It folds the log, collects open work, and sends it to reps. Work is an
+//! instance or a task that needs a cell. The rep is the agent on each cell.
 //!
 //! ```text
 //! log ──▶ World ──▶ open work ──▶ auction ──┬─▶ Perform ──▶ reps, which claim the work in the log
 //! heartbeats ─────▶ cells ─────────▲        └─▶ Outcomes ──▶ BBS, which records why not
 //! ```
-//! A piece of work is *ready*, *handed out* until its record changes, or *blocked* until capacity appears.
-//! Only the auctioneer that leads according to the log places work.
+//! The World is the state folded from the log. A piece of work is *ready*, *handed out* until its record
+//! changes, or *blocked* until capacity appears. Only the auctioneer that the log names as the leader places
+//! work.
 
 mod act;
 mod cells;
@@ -45,26 +47,26 @@ use crate::auction::Item;
 /// Timing and limits of an auctioneer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Interval between two heartbeats of a rep. A new leader waits this long for the state of every cell
-    /// before it places work or reports that work cannot be placed.
+    /// Interval between two heartbeats of a rep. A new leader waits this long for the state of every cell.
+    /// Only afterwards does it place work, or report that work cannot be placed.
     pub heartbeat: Duration,
-    /// Time without a heartbeat after which a cell gets no work.
+    /// Age of the last heartbeat at which a cell stops getting work.
     pub cell_timeout: Duration,
-    /// Time after which work that was handed out and not claimed is handled again. The auctioneer sends it to
+    /// Time limit for a claim of work that was handed out. After this time, the auctioneer sends the work to
     /// the same rep again if that rep accepted it and sent a recent heartbeat. Otherwise the auctioneer
-    /// places it again.
+    /// places the work again.
     pub hand_out_timeout: Duration,
-    /// Maximum number of times that accepted work is sent to the same rep again. After that it is placed
-    /// again, on another cell if possible.
+    /// Maximum number of times that accepted work is sent to the same rep again. Afterwards the work is
+    /// placed again, on another cell if possible.
     pub max_repeats: u8,
     /// Maximum time between two attempts to place blocked work.
     pub retry: Duration,
-    /// Maximum time that work waits for room that is being made for it on one cell. After this time, room on
-    /// other cells is considered too.
+    /// Maximum time that work waits for the resources that a preemption frees for it on one cell. After this
+    /// time, the auctioneer considers other cells too.
     pub room_timeout: Duration,
-    /// Delay before blocked work is tried again, if it is blocked because reps refused it too often.
+    /// Delay before the next attempt for work that is blocked because reps refused it too often.
     pub retry_refused: Duration,
-    /// Interval at which the BBS is notified of the evaluations that this auctioneer works on.
+    /// Interval between lease messages. They notify the BBS of the evaluations that this auctioneer works on.
     pub lease: Duration,
     /// Delay before an outcome that the BBS did not accept is reported again.
     pub outcome_retry: Duration,
@@ -73,11 +75,11 @@ pub struct Settings {
     pub attempts: u8,
     /// Number of auction rounds with refusals after which the auctioneer gives up an evaluation of a task.
     pub task_attempts: u8,
-    /// Maximum number of items in one auction. The rest is placed in later auctions.
+    /// Maximum number of items in one auction. Further items are placed in later auctions.
     pub batch: usize,
-    /// Maximum amount of work that was handed out and whose record in the log has not changed yet. Further
-    /// work waits. If the auctioneer handed out work faster than the BBS can record the claims, it would
-    /// consider that work lost and hand it out again.
+    /// Maximum amount of unclaimed work: work that was handed out and whose record in the log has not changed
+    /// yet. Further work waits. If the auctioneer handed out work faster than the BBS can record the claims,
+    /// it would consider that work lost and hand it out again.
     pub outstanding: usize,
 }
 
@@ -133,19 +135,19 @@ pub enum Input {
     Tick,
 }
 
-/// Output of the state machine. Each message except a heartbeat is answered once. The answer is `None` if the
+/// Output of the state machine. Each message except a heartbeat gets one answer, which is `None` if the
 /// recipient did not answer in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Send work to a rep. Another message for the same cell may follow before this one is answered.
+    /// Send work to a rep. A second message for the same cell may be sent before the first one is answered.
     Perform { cell: CellId, perform: Perform },
     /// Report to the BBS the work that could not be placed.
     Outcomes {
-        /// Identifies the message in its answer.
+        /// Identifier that the answer repeats.
         id: u64,
         outcomes: Outcomes,
     },
-    /// Ask the BBS to be elected leader.
+    /// Request leadership from the BBS.
     Lead(Lead),
     /// Send a leader heartbeat.
     Beat(LeaderHeartbeat),
@@ -181,7 +183,7 @@ pub struct Totals {
     pub unplaced: u64,
     /// Items that a rep refused.
     pub refused: u64,
-    /// Items sent to a rep that did not answer.
+    /// Items whose rep did not answer.
     pub unanswered: u64,
 }
 
@@ -204,17 +206,18 @@ pub struct Auctioneer {
     preemption_enabled: bool,
     /// Time until which a new leader does not preempt work. `None` after that time.
     settles_until: Option<Timestamp>,
-    /// Reservations at the end of the last turn: the waiting work and the cell on which its room is reserved.
+    /// Reservations after the last [`Input::Turn`]: the waiting work and the cell on which resources are
+    /// reserved for it.
     last_reservations: BTreeSet<(WorkRef, CellId)>,
     outgoing: Outgoing,
     deeds: Totals,
     clock: MonotonicClock,
-    /// Time of the last step, from which waiting times are measured.
+    /// Time of the last step. Waiting times are measured from this time.
     now: Timestamp,
 }
 
 impl Auctioneer {
-    /// Creates an auctioneer without any state.
+    /// Creates an auctioneer with an empty state.
     #[must_use]
     pub fn new(id: ServiceId, settings: Settings) -> Self {
         Self::with_world(id, settings, World::new())
@@ -244,8 +247,8 @@ impl Auctioneer {
         }
     }
 
-    /// Sets an election that has already received leader heartbeats while the log was being read. Its leader
-    /// timeout counts from those heartbeats.
+    /// Sets an election that has received leader heartbeats during the read of the log. The leader timeout
+    /// counts from these heartbeats.
     #[must_use]
     pub fn with_election(self, election: Election) -> Self {
         Self { election, ..self }
@@ -263,7 +266,8 @@ impl Auctioneer {
         &self.id
     }
 
-    /// Returns `true` if this auctioneer leads: the log names it, and it has read the whole log.
+    /// Returns `true` if this auctioneer leads: it has read the whole log, and the log names it as the
+    /// leader.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.term().is_some()
@@ -291,9 +295,9 @@ impl Auctioneer {
         due.map(|due| self.clock.clock_time_at(due))
     }
 
-    /// Returns the number of items in the next auction. If little of [`Settings::outstanding`] is left, it
-    /// returns 0, so that the auction waits until more work can be handed out. The reason is that an auction
-    /// visits all instances of its processes, even if it places only a few items.
+    /// Returns the number of items in the next auction. If little of [`Settings::outstanding`] is left,
+    /// returns 0, and the auction waits until more work can be handed out. An auction visits all instances of
+    /// its processes even if it places only a few items, so small auctions are expensive.
     fn places_next(&self) -> usize {
         let Settings { batch, outstanding, .. } = self.settings;
         let ready = self.open.ready().min(batch);
@@ -344,8 +348,8 @@ impl Auctioneer {
         ])
     }
 
-    /// Returns the assumed free resources of a present cell. These are the resources that its rep reported as
-    /// free, less the work handed out since.
+    /// Returns the assumed free resources of a present cell: the free resources in its rep's last report,
+    /// less the work handed out after that report.
     #[must_use]
     pub fn free_on(&self, cell: &CellId) -> Option<Resources> {
         self.cells.free_on(cell)
@@ -366,7 +370,8 @@ impl Auctioneer {
         effects
     }
 
-    /// Returns `true` if the log has been read and contains a cluster. Before that there is nothing to lead.
+    /// Returns `true` if the log has been read and contains a cluster. Without a cluster there is no
+    /// leadership.
     fn has_cluster(&self) -> bool {
         self.caught_up && self.world.cluster().is_some()
     }
@@ -390,7 +395,7 @@ impl Auctioneer {
         LeaderHeartbeat { id, term, position, steps_down }
     }
 
-    /// Returns the last heartbeat of a leader that stops, which lets a standby take over at once. `None` if
+    /// Returns the last heartbeat of a stopping leader, after which a standby takes over at once. `None` if
     /// this auctioneer does not lead.
     #[must_use]
     pub fn final_heartbeat(&self) -> Option<LeaderHeartbeat> {
@@ -577,11 +582,11 @@ impl Auctioneer {
                 self.mark_accepted(cell, id);
                 self.cells.accept(cell, id, performed.refused)
             }
-            // The rep knows a higher term, which the log will name. Placing the work on another cell before
-            // then would be useless.
+            // The rep has seen a higher term, so the log will name a new leader. It is useless to place the
+            // work on another cell before.
             Some(Err(refusal)) if refusal.code == Code::StaleTerm => vec![],
-            // The rep did not evaluate the work. This refusal does not count as a round, and it does not mean
-            // that the cell lacks room.
+            // The rep did not evaluate the work. The refusal does not count as a round, and does not mean
+            // that the cell has too few free resources.
             Some(Err(refusal)) if refusal.code.class() == Class::Retryable => {
                 let back = self.cells.postpone(cell, id, now, &self.settings);
                 let back: Vec<LostWork> = back.into_iter().map(|item| (item, cell.clone(), id)).collect();
@@ -597,7 +602,8 @@ impl Auctioneer {
         }
     }
 
-    /// Marks all work of a `Perform` as accepted. The caller then reschedules the items that the rep refused.
+    /// Marks all work of a `Perform` as accepted. Afterwards the caller reschedules the items that the rep
+    /// refused.
     fn mark_accepted(&mut self, cell: &CellId, id: PerformId) {
         let handed =
             self.cells.work_of(cell, id).filter_map(|item| self.open.handed_out_piece(item, (cell, id)));
@@ -607,8 +613,8 @@ impl Auctioneer {
     }
 
     /// Handles a `Perform` without an answer. The rep may have received the work, so the work waits for its
-    /// timeout and then prefers another cell. The work is ready immediately if the `Perform` was a repetition
-    /// and the rep's heartbeats do not show that it arrived.
+    /// timeout, and the next auction prefers another cell. Exception: if the `Perform` was a repetition and
+    /// the rep's heartbeats do not show the work, the work is ready immediately.
     fn perform_unanswered(&mut self, now: Timestamp, cell: &CellId, id: PerformId) {
         let (items, again) = self.cells.unanswered(cell, id, now, &self.settings);
         self.deeds.unanswered += items.len() as u64;
@@ -625,7 +631,7 @@ impl Auctioneer {
 
     /// Handles work that a rep refused. The work takes part in the next auction, which prefers other cells.
     /// After the maximum number of rounds the auctioneer gives up the evaluation of the work. Work that may
-    /// run only on this cell waits for room there.
+    /// run only on this cell waits for free resources there.
     fn handle_refusal(&mut self, now: Timestamp, item: &Item, by: (&CellId, PerformId), reason: String) {
         let Some(work) = self.open.handed_out_piece(item, by) else { return };
         self.open.avoid(&work, by.0);
@@ -642,7 +648,7 @@ impl Auctioneer {
         self.fail(now, &work, (reason, None), !again);
     }
 
-    /// Makes work ready again if the rep to which it was sent has disappeared or was replaced.
+    /// Makes work ready again if its rep has disappeared or was replaced.
     fn reschedule_lost(&mut self, lost: &[LostWork]) {
         for (item, cell, id) in lost {
             if let Some(work) = self.open.handed_out_piece(item, (cell, *id)) {
@@ -652,7 +658,7 @@ impl Auctioneer {
     }
 
     /// Blocks work that no cell accepts and reports the error, unless the log already contains the error. If
-    /// the auctioneer itself may be the reason why cells are silent, it withholds the work and reports
+    /// cells may be silent because of a fault of the auctioneer itself, it withholds the work and reports
     /// nothing.
     fn fail(
         &mut self,
@@ -675,16 +681,16 @@ impl Auctioneer {
         if known_error(&self.world, work) == Some(&error) {
             return;
         }
-        // If the log does not contain a reported outcome after a while, the outcome was lost, even if the BBS
-        // acknowledged it. It is then reported again.
+        // A reported outcome that the log does not contain after a while was lost, even if the BBS
+        // acknowledged it. The auctioneer reports the outcome again.
         let Some(evaluation) = attempt.evaluation else { return };
         if let Some(item) = self.open.record_report(work, &error, now, self.settings.retry) {
             self.outgoing.add(FailedPlacement { item, evaluation, attempts_exhausted, error, explanation });
         }
     }
 
-    /// Blocks work that must not be reported yet because the BBS did not accept its last outcome. Returns
-    /// `true` for such work.
+    /// Blocks work whose last outcome the BBS did not accept, because it must not be reported again yet.
+    /// Returns `true` for such work.
     fn defer_report(&mut self, now: Timestamp, work: &WorkRef) -> bool {
         let until = self.open.quiet_until(work);
         if now < until {
@@ -693,8 +699,8 @@ impl Auctioneer {
         now < until
     }
 
-    /// Schedules a retry of outcomes that the BBS did not accept. The retry reports the state at the time of
-    /// the retry.
+    /// Schedules a retry of outcomes that the BBS did not accept. The retry reports the current state of the
+    /// work, not the rejected outcome.
     fn retry_outcomes(&mut self, now: Timestamp, reported: Vec<WorkRef>) {
         for work in reported {
             self.open.eviction_unanswered(&work);

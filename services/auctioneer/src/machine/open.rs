@@ -1,8 +1,11 @@
 //! Open work: the work that the log requires to be placed, and its progress.
 //!
-//! This state is derived from the projected state (World). Each piece of open work stands for an UNCLAIMED
-//! index or a PENDING task of the World. It disappears when that record changes or is removed. The World
-//! therefore bounds the number of pieces, and there is no second queue that could be lost.
+//! This state is derived from the World (the state folded from the log). Each piece of open work stands for
+//! an UNCLAIMED index or a PENDING task of the World. It disappears when that record changes or is removed.
+//! The World therefore bounds the number of pieces, and there is no second queue that could be lost.
+//!
+//! Room means free resources on a cell. A piece is handed out if it was sent to a cell and the log does not
+//! yet show that the cell claimed it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,13 +38,12 @@ struct Piece {
     repeats: u8,
     /// Placement error last reported to the BBS, with the time of the report.
     reported: Option<(Timestamp, String)>,
-    /// Time before which nothing about the piece is reported, because the BBS did not accept the last
-    /// outcome.
+    /// End of a pause in reports about the piece. The pause starts when the BBS does not accept an outcome.
     quiet_until: Timestamp,
-    /// Cell on which room is being made for the piece, and the time until which the piece waits for this
+    /// Cell on which room (free resources) is being made for the piece, and the end of the wait for this
     /// room.
     awaited_room: Option<(CellId, Timestamp)>,
-    /// Status of the eviction that makes room on this cell.
+    /// Status of the eviction that makes room on the cell in `awaited_room`.
     asked: EvictionStatus,
     /// Cell whose free room made the piece ready. `None` if the piece is ready for another reason.
     woken_for: Option<CellId>,
@@ -50,7 +52,8 @@ struct Piece {
 /// Status of an eviction that the auctioneer requested from the BBS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum EvictionStatus {
-    /// The request was sent, or no request is needed because work on the cell stops anyway.
+    /// The request was sent. The status is the same if no request is needed because other work on the cell
+    /// stops.
     #[default]
     Sent,
     /// The BBS refused the request or did not answer it.
@@ -134,8 +137,8 @@ pub(crate) struct OpenWork {
     withheld: BTreeSet<WorkRef>,
     /// Pieces that wait for room on a cell where work is stopped for them.
     awaiting: BTreeSet<WorkRef>,
-    /// Cells whose free room made a piece ready but was not used. Before any auction, the piece was removed,
-    /// left the queue or changed its rank.
+    /// Cells whose free room made a piece ready and is still unused. The piece was removed, left the queue or
+    /// changed its rank before the next auction.
     unused_room: BTreeSet<CellId>,
 }
 
@@ -221,8 +224,8 @@ impl OpenWork {
         self.pieces.get(work).map(|piece| &piece.domain)
     }
 
-    /// Returns the work that was sent with this `Perform`. `None` if the piece has changed since or no longer
-    /// waits for the result of this `Perform`.
+    /// Returns the work that was sent with this `Perform`. `None` if the piece has changed since then, or no
+    /// longer waits for the result of this `Perform`.
     pub(crate) fn handed_out_piece(
         &self,
         item: &Item,
@@ -249,8 +252,9 @@ impl OpenWork {
     }
 
     /// Updates one piece from the World. A piece of the same attempt keeps its stage, with one exception: if
-    /// its evaluation was delivered again or postponed, it is scheduled again unless it is handed out to a
-    /// cell. Returns the evaluation of the previous piece if the piece was removed or replaced.
+    /// its evaluation was delivered again or postponed, the piece is scheduled again. The exception does not
+    /// apply to a piece that is handed out to a cell. Returns the evaluation of the previous piece if that
+    /// piece was removed or replaced.
     pub(crate) fn refresh(&mut self, world: &World, work: &WorkRef) -> Option<EvaluationId> {
         let found = find_work(world, work);
         let known = self.pieces.get_mut(work);
@@ -391,7 +395,7 @@ impl OpenWork {
     }
 
     /// Blocks a piece that no cell accepts. The next attempt treats cells that refused the piece like all
-    /// others.
+    /// other cells.
     pub(crate) fn block(&mut self, work: &WorkRef, again: Timestamp) {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
@@ -409,8 +413,8 @@ impl OpenWork {
         self.withheld.insert(work.clone());
     }
 
-    /// Makes withheld pieces ready that are still blocked. Call this function once the state of the cells is
-    /// no longer in doubt.
+    /// Makes the withheld pieces that are still blocked ready. Call this function once the state of the cells
+    /// is no longer in doubt.
     pub(crate) fn release_withheld(&mut self) {
         for work in std::mem::take(&mut self.withheld) {
             if self.is_blocked(&work) {
@@ -474,8 +478,8 @@ impl OpenWork {
         }
     }
 
-    /// Returns the time before which nothing about a piece is reported, because the BBS did not accept its
-    /// last outcome.
+    /// Returns the end of the pause in reports about a piece. The pause starts when the BBS does not accept
+    /// an outcome.
     pub(crate) fn quiet_until(&self, work: &WorkRef) -> Timestamp {
         self.pieces.get(work).map_or(Timestamp(0), |piece| piece.quiet_until)
     }
@@ -500,9 +504,10 @@ impl OpenWork {
         }
     }
 
-    /// Records that the log contains a stop request for work on a cell, made for a piece. Whatever the BBS
-    /// answers, this room will become free. If no matching piece waits for room on this cell, the room is
-    /// assigned until the given time to the first matching piece in rank order that waits for no room.
+    /// Records that the log contains a stop request for work on a cell, made for a piece. The room of that
+    /// work will become free, even if the BBS refused the eviction or did not answer. If no matching piece
+    /// waits for room on this cell, another matching piece gets the room until the given time. This is the
+    /// first piece in rank order that waits for no room.
     pub(crate) fn eviction_recorded(
         &mut self,
         of: &PreemptedBy,
@@ -526,8 +531,8 @@ impl OpenWork {
         }
     }
 
-    /// Records room for a piece. Call this function if the log names the room only after this auctioneer gave
-    /// it up. The room is reserved until the given time, and the next auction places the piece or reports it
+    /// Records room for a piece. Call this function if this auctioneer gave up the room before the log named
+    /// it. The room is reserved until the given time, and the next auction places the piece or reports it
     /// again.
     pub(crate) fn room_reported_late(
         &mut self,
@@ -548,13 +553,13 @@ impl OpenWork {
         }
     }
 
-    /// Returns `true` if room is being made for a piece and the time for this has not ended.
+    /// Returns `true` if room is being made for a piece, and the wait for this room has not ended.
     fn is_awaiting_room(&self, work: &WorkRef, now: Timestamp) -> bool {
         self.awaited_room(work).is_some_and(|(_, until)| now < *until)
     }
 
-    /// Returns the pieces for which the log stops work. The log names the index of a process but no
-    /// definition, so several pieces may match.
+    /// Returns the pieces that may be the beneficiary of a stop request in the log. The log names the index
+    /// of a process but no definition, so several pieces may match.
     fn matching_pieces(&self, of: &PreemptedBy) -> Vec<WorkRef> {
         match of {
             PreemptedBy::Task(guid) => vec![WorkRef::Task(guid.clone())],
@@ -594,8 +599,8 @@ impl OpenWork {
         !self.awaiting.is_empty()
     }
 
-    /// Returns the pieces for which room is being made and which are neither handed out nor waiting for their
-    /// evaluation.
+    /// Returns the pieces for which room is being made. Pieces that are handed out or wait for their
+    /// evaluation are left out.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = (&WorkRef, &Item, &(CellId, Timestamp))> {
         let pieces = self.awaiting.iter().filter_map(|work| Some((work, self.pieces.get(work)?)));
         pieces.filter_map(|(work, piece)| match &piece.stage {
@@ -627,7 +632,7 @@ impl OpenWork {
         }
     }
 
-    /// Makes pieces ready whose timers have fired. Returns the pieces that must be sent again to the same
+    /// Makes the pieces whose timers have fired ready. Returns the pieces that must be sent again to the same
     /// cell. Such a piece was accepted by its cell, or `seen` shows that the rep of the cell received it. A
     /// piece is sent again at most `most` times, and only if `is_there` returns `true` for the cell.
     pub(crate) fn wake_due(
@@ -667,7 +672,7 @@ impl OpenWork {
         asked
     }
 
-    /// Makes blocked pieces ready that this cell accepts. For each shape, it makes as many pieces ready as
+    /// Makes the blocked pieces that this cell accepts ready. For each shape, as many pieces become ready as
     /// fit in the free resources, in rank order.
     pub(crate) fn wake_for(&mut self, cell: &BoardCell, free: Resources, most: usize) {
         let fits = |shape: &&Shape| {
@@ -688,7 +693,7 @@ impl OpenWork {
         }
     }
 
-    /// Returns the cells whose room is available again. On these cells, the piece that the room made ready is
+    /// Returns and clears the cells with unused room. On these cells, the piece that the room made ready is
     /// gone or has a different rank.
     pub(crate) fn take_unused(&mut self) -> BTreeSet<CellId> {
         std::mem::take(&mut self.unused_room)

@@ -1,5 +1,5 @@
 //! Messages to the BBS: the evaluations that this auctioneer works on, and the work that could not be placed.
-//! This module batches the outcomes and keeps track of unanswered messages.
+//! This module batches the messages of a turn (one round of placement) and tracks unanswered messages.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::Effect;
 use super::size;
 use crate::auction::Item;
 
-/// Maximum number of unanswered messages. Further outcomes are reported later.
+/// Maximum number of unanswered messages. At the limit, further outcomes are reported later.
 pub const MAX_UNANSWERED: usize = 64;
 
 /// Outcomes for the next turn, and unanswered messages.
@@ -25,11 +25,11 @@ pub const MAX_UNANSWERED: usize = 64;
 pub(crate) struct Outgoing {
     /// Failures to report in the next turn.
     failed: Vec<FailedPlacement>,
-    /// Evictions to request in the next turn, with the work that needs the room.
+    /// Evictions to request in the next turn, with the work that needs the freed resources.
     evictions: Vec<(WorkRef, Vec<Eviction>)>,
     /// Number of the last message.
     last_number: u64,
-    /// Work that each unanswered message reports, by message number.
+    /// Work in each unanswered message, by message number.
     unanswered: BTreeMap<u64, Vec<WorkRef>>,
 }
 
@@ -56,7 +56,7 @@ impl Outgoing {
         self.failed.push(failed);
     }
 
-    /// Adds evictions that make room for some work to the requests of the next turn.
+    /// Adds the evictions that free resources for some work. They are requested in the next turn.
     pub(crate) fn evict(&mut self, work: WorkRef, victims: Vec<Eviction>) {
         self.evictions.push((work, victims));
     }
@@ -73,13 +73,13 @@ impl Outgoing {
         self.unanswered.clear();
     }
 
-    /// Removes a message that was answered, and returns the work that it reported.
+    /// Removes a message that was answered, and returns the reported work.
     pub(crate) fn answered(&mut self, id: u64) -> Vec<WorkRef> {
         self.unanswered.remove(&id).unwrap_or_default()
     }
 
-    /// Creates the messages. Also returns the work that is not reported because the limit of unanswered
-    /// messages is reached.
+    /// Creates the messages. Also returns the work that was left out because the limit of unanswered messages
+    /// is reached.
     pub(crate) fn send(
         &mut self,
         (id, term): (&ServiceId, u64),
@@ -109,7 +109,7 @@ impl Outgoing {
     }
 }
 
-/// Puts all evictions into one message. Their number never exceeds the capacity of a message.
+/// Puts all evictions into one message. The number of evictions never exceeds the capacity of a message.
 fn eviction_message(
     evictions: Vec<(WorkRef, Vec<Eviction>)>,
 ) -> Option<(Vec<PlacementOutcome>, Vec<Eviction>, Vec<WorkRef>)> {
@@ -118,7 +118,8 @@ fn eviction_message(
 }
 
 type Message = (Vec<PlacementOutcome>, Vec<WorkRef>);
-/// A process with its epoch, an evaluation, and `true` if the evaluation has no attempts left.
+/// Key of outcomes that share a message: a process with its epoch, an evaluation, and `true` if the
+/// evaluation has no attempts left.
 type Group = (ProcessGuid, Epoch, EvaluationId, bool);
 
 /// Splits outcomes into messages. Outcomes of the same process share a message if they fit.
@@ -173,8 +174,8 @@ impl Messages {
         self.bytes += bytes;
     }
 
-    /// Adds the failures of a process. They become one outcome, or several if one outcome would exceed the
-    /// size of a message.
+    /// Adds the failures of a process as one outcome. If the outcome would exceed the size of a message,
+    /// splits it into several outcomes.
     fn add_process(
         &mut self,
         (guid, epoch, evaluation, attempts_exhausted): &Group,

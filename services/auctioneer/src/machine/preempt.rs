@@ -1,9 +1,9 @@
-//! Room for waiting work. Room comes from work that stops anyway according to the log, and from evictions
-//! that are requested from the BBS.
+//! Room (free resources) for waiting work, made by preemption. Room has two sources: work that is already
+//! stopping according to the log, and evictions that the auctioneer requests from the BBS. A victim is less
+//! urgent work that is evicted.
 //!
-//! The log contains the stop requests and their reasons. Which waiting work gets the resulting room is kept
-//! in memory only. A new leader derives this assignment from the log, and each assignment expires
-//! automatically.
+//! The log contains the stop requests and their reasons. The assignment of room to waiting work is kept in
+//! memory only. A new leader derives this assignment from the log, and each assignment expires automatically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,16 +28,16 @@ use crate::auction::{Item, Reservation, Siblings};
 use crate::plan::obstacles::{Obstacle, obstacle};
 use crate::preempt::{CandidateCell, PendingWork, PreemptibleWork, choose};
 
-/// Maximum number of pieces of work for which victims are searched in one turn. Further pieces wait for later
-/// turns.
+/// Maximum number of waiting items for which one turn (a run of the auction) searches victims. Further items
+/// wait for later turns.
 const MAX_SEARCHES: usize = 50;
 
-/// Work that stops, and the waiting work that gets its room.
+/// Work that is stopping, and the waiting work that gets its room.
 #[derive(Default)]
 struct RoomState {
     /// `true` if this auctioneer may request further evictions.
     may_evict: bool,
-    /// Room that becomes free on each cell when work that was asked to stop ends.
+    /// Resources on each cell that stopping work will release.
     freeing: BTreeMap<CellId, Resources>,
     /// Cells on which work is being preempted.
     preempting: BTreeSet<CellId>,
@@ -47,8 +47,8 @@ struct RoomState {
     reserved: BTreeMap<CellId, Vec<(WorkRef, Resources)>>,
     /// Work that may be stopped, for each inspected cell.
     running: BTreeMap<CellId, Arc<Vec<PreemptibleWork>>>,
-    /// Shapes of work for which no victims were found. Work is inspected in rank order, so later work of the
-    /// same shape cannot find victims either.
+    /// Shapes of work (size, constraint and process) for which no victims were found. Work is inspected in
+    /// rank order, so later work of the same shape cannot find victims either.
     hopeless: BTreeSet<Shape>,
 }
 
@@ -58,7 +58,7 @@ impl Auctioneer {
     }
 
     /// Applies the current preemption setting. If preemption was enabled since the last call, blocked work
-    /// becomes ready, because room may now be made for it.
+    /// becomes ready, because the auctioneer may now make room for this work.
     pub(super) fn follow_preemption(&mut self) {
         let is_on = self.is_preempting();
         let before = std::mem::replace(&mut self.preemption_enabled, is_on);
@@ -67,8 +67,8 @@ impl Auctioneer {
         }
     }
 
-    /// Applies a decision that may stop work for waiting work. Whatever the BBS answered to the request, the
-    /// stopped work will free its room.
+    /// Applies a decision that may evict running work. The stopped work releases its resources regardless of
+    /// the BBS's answer to the eviction request.
     pub(super) fn follow_eviction(&mut self, decision: &Decision) {
         // Any client can write such a reason. The room is assigned only if the decision comes from an
         // auctioneer.
@@ -79,8 +79,8 @@ impl Auctioneer {
         }
     }
 
-    /// Applies the placement error of some work. The error may name room that is reserved for the work
-    /// although this auctioneer has already given up that room.
+    /// Applies the placement error of some work. The error may name a cell on which room is reserved for the
+    /// work. If this auctioneer has already given up the room, it reserves the room again.
     pub(super) fn follow_error(&mut self, work: &WorkRef) {
         if let Some(cell) = known_error(&self.world, work).and_then(awaited_cell) {
             self.open.room_reported_late(work, cell, (self.now, self.now + self.settings.room_timeout));
@@ -88,7 +88,7 @@ impl Auctioneer {
     }
 
     /// Ends the settling time of a new leader. The leader now knows all work that was stopped under its
-    /// predecessor. Blocked work becomes ready, because there may be room for it.
+    /// predecessor. Blocked work becomes ready, because cells may have room for it.
     pub(super) fn settle(&mut self, now: Timestamp) {
         if self.settles_until.take_if(|until| *until <= now).is_some() && self.is_preempting() {
             self.open.wake_all();
@@ -110,8 +110,8 @@ impl Auctioneer {
         awaiting.map(hold).collect()
     }
 
-    /// Makes blocked work ready that can use room on certain cells. These are the cells whose reservation has
-    /// ended, or may end in this turn.
+    /// Makes blocked work ready if it can use room on certain cells. These are the cells whose reservation
+    /// has ended, or may end in this turn.
     pub(super) fn wake_for_released_room(&mut self, now: Timestamp) {
         if !self.open.is_awaiting() && self.last_reservations.is_empty() {
             return;
@@ -120,7 +120,8 @@ impl Auctioneer {
         let awaiting = self.open.awaiting().filter(|(_, _, awaits)| is_wait_active(awaits, &making, now));
         let kept: BTreeSet<(WorkRef, CellId)> =
             awaiting.map(|(work, _, (cell, _))| (work.clone(), cell.clone())).collect();
-        // If the log shows that work has ended, its room is free only after the next heartbeat reports this.
+        // The log may show the end of work before the cell's heartbeat does. The room is free only after the
+        // next heartbeat.
         let told = now + self.settings.heartbeat * 2;
         let stops = kept.iter().filter(|(_, cell)| making.contains(cell));
         stops.for_each(|(work, _)| self.open.extend_wait(work, told));
@@ -136,8 +137,8 @@ impl Auctioneer {
         preempted.map(|(_, by, _)| by.cell_id.clone()).collect()
     }
 
-    /// Appends to a placement error the cell on which room is reserved for the work. Every reservation is
-    /// therefore visible in the log.
+    /// Appends the cell of the reserved room to a placement error. Every reservation is therefore visible in
+    /// the log.
     pub(super) fn error_with_room(&self, now: Timestamp, work: &WorkRef, error: &str) -> String {
         let awaits = self
             .open
@@ -160,7 +161,7 @@ impl Auctioneer {
         for item in failed {
             let work = work_ref(&item.rank.key);
             // If the result of an eviction request is unknown and no work is being preempted on the cell,
-            // choose victims again. Until then the room stays reserved.
+            // choose victims again. The room stays reserved until the new choice.
             let is_settled = !may_choose || !self.open.is_eviction_unknown(&work);
             let known =
                 self.open.awaited_room(&work).filter(|known| is_wait_active(known, &scene.preempting, now));
@@ -182,7 +183,7 @@ impl Auctioneer {
         }
     }
 
-    /// Returns the cell that will have room for some work once its victims have stopped. `None` if there is
+    /// Returns the cell that will have room for some work after the victims have stopped. `None` if there is
     /// no such cell, or if work that stops for another reason frees enough room.
     fn room_for(&mut self, item: &Item, siblings: &Siblings, scene: &mut RoomState) -> Option<CellId> {
         let (work, size) = (work_ref(&item.rank.key), item.order.resources());
@@ -224,10 +225,10 @@ impl Auctioneer {
         Some(chosen.cell)
     }
 
-    /// Returns the work that stops, and the waiting work that gets its room.
+    /// Returns the work that is stopping, and the waiting work that gets its room.
     fn room_state(&self, now: Timestamp) -> RoomState {
-        // A new leader requests no evictions at first. Work that was stopped under its predecessor may have
-        // ended in the log, while the last heartbeat of the cell still includes this work.
+        // A new leader requests no evictions at first. Work that its predecessor stopped may have ended in
+        // the log, although the last heartbeat of the cell still includes this work.
         let mut scene = RoomState { may_evict: self.settles_until.is_none(), ..RoomState::default() };
         for (size, by, why) in stopping(&self.world) {
             let comes = scene.freeing.entry(by.cell_id.clone()).or_default();
@@ -293,7 +294,7 @@ impl RoomState {
 }
 
 /// Returns `true` if work must keep waiting for room on a cell. This is the case if work is being preempted
-/// there or the waiting time has not ended.
+/// on the cell or the waiting time has not ended.
 fn is_wait_active((cell, until): &(CellId, Timestamp), making: &BTreeSet<CellId>, now: Timestamp) -> bool {
     now < *until || making.contains(cell)
 }
@@ -303,7 +304,7 @@ const fn takes_work(cell: &Cell) -> bool {
     cell.present && !cell.cordoned && !cell.evacuation_requested && !cell.evacuating
 }
 
-/// Returns `true` if the work will still exist once room is made for it.
+/// Returns `true` if the work waits for room instead of failing at once.
 fn may_wait(item: &Item) -> bool {
     match &item.order {
         WorkDefinition::Lrp(_) => true,
@@ -340,7 +341,7 @@ fn stopping_cell<'a>(world: &'a World, decision: &Decision) -> Option<&'a CellId
     }
 }
 
-/// Returns the place of an instance that was asked to stop.
+/// Returns the slot (index and definition) of an instance that was asked to stop.
 fn stopped_place(event: &Event) -> Option<Place> {
     let Event::Actual(actual::Event::StopRequested { places, .. }) = event else { return None };
     places.iter().next()

@@ -7,7 +7,7 @@ use schemas::limits;
 use schemas::message::WorkDefinition;
 use schemas::placement::Explanation;
 
-/// Maximum number of bytes of work or outcomes in one message. The rest of the message limit is left for the
+/// Maximum number of bytes of work items or outcomes in one message. The rest of the message limit is for the
 /// other fields.
 pub(crate) const MAX_MESSAGE_BYTES: usize = limits::MESSAGE_BYTES - 64 * 1024;
 
@@ -40,8 +40,8 @@ pub(crate) fn outcome_bytes(error: &str) -> usize {
 pub(crate) struct OrderSizes(BTreeMap<usize, usize>);
 
 impl OrderSizes {
-    /// Returns the size of one item of work in bytes. A definition is identified by its address, which is
-    /// valid because definitions outlive this cache.
+    /// Returns the size of one item of work in bytes. The cache identifies a definition by its address. This
+    /// is valid because definitions outlive the cache.
     pub(crate) fn work_bytes(&mut self, order: &WorkDefinition, why: Option<&Explanation>) -> usize {
         let address = match order {
             WorkDefinition::Lrp(definition) => std::sync::Arc::as_ptr(definition).addr(),

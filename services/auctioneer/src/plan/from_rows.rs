@@ -1,4 +1,4 @@
-//! Conversion of query rows to the state from which a plan starts.
+//! Conversion of query rows to the initial state of a plan.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::auction::Item;
 use crate::board::{BoardCell, Standing};
 
 /// Converts a row to a cell for auctions. `None` if the cell is absent. The free resources of the cell are
-/// its totals less the resources that are used according to the log.
+/// its totals less the used resources in the log.
 #[must_use]
 pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
     let standing = match row.state {
@@ -54,8 +54,8 @@ pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
     })
 }
 
-/// Converts a row to a cell with its ordinal, from which the indices of global processes are derived. `None`
-/// if the cell has no ordinal.
+/// Converts a row to a cell with its ordinal. The ordinal determines the index of the cell's instance of a
+/// global process. `None` if the cell has no ordinal.
 pub(super) fn numbered_cell(row: &CellRow) -> Option<(u32, CellId, Cell)> {
     let nobody = DecisionId(Uuid::nil());
     let cell = Cell {
@@ -75,8 +75,8 @@ pub(super) fn numbered_cell(row: &CellRow) -> Option<(u32, CellId, Cell)> {
 }
 
 /// Rebuilds a process from its own row with its definitions, and from the rows of its instances. For
-/// definitions that the row does not include, only the size is known. An index that a rollout has postponed
-/// is treated like any other index.
+/// definitions outside the row, only the size is known. An index that a rollout has postponed is treated like
+/// any other index.
 #[must_use]
 pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
     let mut process = Process::new(row.process_guid.clone(), row.domain.clone(), row.epoch);
@@ -97,7 +97,7 @@ pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
     process
 }
 
-/// Creates evaluations for the waiting instances, because the rows of a process do not include them.
+/// Creates evaluations for the waiting instances, because the row of a process contains no evaluations.
 fn add_evaluations(process: &mut Process) {
     let waits = process.unclaimed > process.unplaced;
     let pending = waits.then_some((Trigger::Convergence, InitialStatus::Pending));
@@ -110,8 +110,8 @@ fn add_evaluations(process: &mut Process) {
     }
 }
 
-/// Converts a row to an item for a task that waits for a cell. `None` if the task does not wait or if the row
-/// does not contain its definition.
+/// Converts a row to an item for a task that waits for a cell. `None` if the task does not wait, or if the
+/// row does not contain the definition.
 #[must_use]
 pub fn task(row: &TaskRow) -> Option<Item> {
     let definition = row.definition.clone().filter(|_| row.state == TaskState::Pending)?;

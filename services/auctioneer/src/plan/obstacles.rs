@@ -12,21 +12,21 @@ use crate::auction::Item;
 use crate::board::{Board, BoardCell, Standing};
 use crate::explain::constraint_text;
 
-/// For each cell that does not accept some work, the reasons in the terms of placement errors.
+/// Reasons for each cell that does not accept some work, in the terms of placement errors.
 pub type ReasonsByCell = BTreeMap<CellId, Vec<String>>;
 
 /// Reason why a cell cannot run some work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Obstacle {
-    /// Amounts that the cell lacks now, but would have if nothing ran on it.
+    /// The cell lacks these amounts now. They would be free if the cell ran no work.
     InsufficientFree(Resources),
     /// The cell has reached the number of instances that this constraint allows.
     InstanceLimit(String),
     /// The cell accepts no new work.
     Unavailable {
         reason: &'static str,
-        /// Amounts that the cell lacks as well.
+        /// Amounts that the cell lacks in addition.
         insufficient_free: Resources,
     },
     /// Amounts by which the work exceeds the cell's totals.
@@ -53,7 +53,7 @@ impl Obstacle {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Nearest {
     pub cell_id: CellId,
-    /// Reason why the cell cannot run the work. `None` if it can.
+    /// Reason why the cell cannot run the work. `None` if the cell can run the work.
     pub obstacle: Option<Obstacle>,
 }
 
@@ -74,9 +74,9 @@ pub(super) fn reasons_by_cell(
     (0..).zip(board.cells()).filter_map(why).collect()
 }
 
-/// Returns the cell that is closest to running the work. Cells that lack free resources are closest. Next are
-/// cells with too many instances of the process, then cells that accept no new work, cells that are too
-/// small, and incompatible cells. `None` if no cell may run the work.
+/// Returns the cell that is closest to running the work. Cells that only lack free resources are closest.
+/// Next are, in this order, cells with too many instances of the process, cells that accept no new work,
+/// cells that are too small, and incompatible cells. `None` if no cell may run the work.
 #[must_use]
 pub fn nearest(board: &Board, item: &Item, siblings: Option<&BTreeMap<CellId, u32>>) -> Option<Nearest> {
     let may = |(_, cell): &(u32, &BoardCell)| item.only.as_ref().is_none_or(|only| cell.id == *only);
@@ -86,8 +86,9 @@ pub fn nearest(board: &Board, item: &Item, siblings: Option<&BTreeMap<CellId, u3
     Some(Nearest { cell_id: cell.id.clone(), obstacle })
 }
 
-/// Returns a sort key for how close a cell is to running the work. It consists of the kind of the obstacle,
-/// the missing amount in thousandths of the cell's totals, and the size of the cell, the largest first.
+/// Returns a sort key: cells that are closer to running the work come first. The key consists of the kind of
+/// the obstacle, the missing amount in thousandths of the cell's totals, and the size of the cell. Larger
+/// cells come first.
 fn distance(cell: &BoardCell, keeps: Option<&Obstacle>) -> (u8, u64, Reverse<u64>) {
     let size = Reverse(cell.total.memory_mb);
     match keeps {
@@ -116,7 +117,7 @@ fn max_permille(asked: Resources, total: Resources) -> u64 {
     .unwrap_or(0)
 }
 
-/// Returns the reason why a cell cannot run some work. `None` if it can.
+/// Returns the reason why a cell cannot run some work. `None` if the cell can run the work.
 pub(crate) fn obstacle(
     board: &Board,
     number: u32,

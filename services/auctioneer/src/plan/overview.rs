@@ -1,6 +1,6 @@
-//! Index of the instances of a plan. It contains the number of instances that stay on each cell, and the
-//! instances that have something left to do. With this index, no pass over all instances is necessary after
-//! each step. Each event updates only the process indices that it concerns.
+//! Index of the instances of a plan. The index contains the number of staying instances per cell, and the
+//! unsettled instances: instances that are not RUNNING or will not stay. With this index, a step needs no
+//! pass over all instances. Each event updates only the affected indices of its process.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,19 +12,19 @@ use schemas::process::Process;
 
 use crate::auction::Siblings;
 
-/// Number of staying instances per cell, and the instances that have something left to do.
+/// Number of staying instances per cell, and the unsettled instances.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overview {
-    /// Places at which something may be left to do: the instance is not RUNNING or will not stay.
+    /// Places (index and definition) of unsettled instances.
     unsettled: BTreeSet<(ProcessGuid, Place)>,
     /// Number of staying instances per process and cell.
     siblings: Siblings,
-    /// Cells counted for each index.
+    /// Cells of the counted instances, by process and index.
     counted_cells: BTreeMap<(ProcessGuid, u32), Vec<CellId>>,
 }
 
 impl Overview {
-    /// Returns the places at which something may be left to do.
+    /// Returns the places of unsettled instances.
     pub(super) fn unsettled(&self) -> impl Iterator<Item = &(ProcessGuid, Place)> {
         self.unsettled.iter()
     }
@@ -39,7 +39,7 @@ impl Overview {
         indices(process).into_iter().for_each(|index| self.update_index(process, index));
     }
 
-    /// Updates the indices that the events concern. The events must already be applied to the process.
+    /// Updates the indices that the events affect. The caller must have applied the events to the process.
     pub(super) fn update_for_events(&mut self, process: &Process, events: &[Event]) {
         let mut about = BTreeSet::new();
         for event in events {
@@ -84,7 +84,7 @@ impl Overview {
         self.unsettled.extend(moving.map(|(place, _)| key(place.clone())));
     }
 
-    /// Counts an instance that stays on a cell.
+    /// Counts one staying instance on a cell.
     pub(super) fn count(&mut self, guid: &ProcessGuid, cell: &CellId) {
         *self.siblings.entry(guid.clone()).or_default().entry(cell.clone()).or_default() += 1;
     }

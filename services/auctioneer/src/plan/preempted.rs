@@ -1,4 +1,5 @@
-//! Preemption in a plan: the work that stops to make room for an instance or task, if preemption is on.
+//! Preemption in a plan. If preemption is on, less urgent work (the victims) stops to make room (free
+//! resources) for an instance or task.
 
 use std::sync::Arc;
 

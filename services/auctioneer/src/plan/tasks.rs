@@ -1,4 +1,4 @@
-//! Simulation of new tasks: a single auction of all of them together with other waiting work.
+//! Simulation of new tasks: a single auction places all new tasks together with other waiting work.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,11 @@ use crate::auction::{Item, auction};
 pub enum TaskOutcome {
     /// The task runs.
     Runs { cell_id: CellId, zone: Zone },
-    /// The task runs after work of lower priority has stopped.
+    /// The task runs after victims (work of lower priority) have stopped.
     Preempts { cell_id: CellId, zone: Zone, victims: Vec<Victim> },
-    /// The task waits for room.
+    /// The task waits until a cell has enough free resources.
     Waits {
-        /// Maximum waiting time in milliseconds, after which the task fails.
+        /// Maximum waiting time in milliseconds. The task fails after this time.
         deadline_ms: u64,
         #[serde(flatten)]
         placement_failure: PlacementFailure,
@@ -48,10 +48,10 @@ impl TaskOutcome {
 }
 
 impl ClusterCopy {
-    /// Adds a new task to be placed by [`Self::place_tasks`].
+    /// Adds a new task. [`Self::place_tasks`] places the task.
     ///
     /// # Errors
-    /// The refusal that a client would get.
+    /// The refusal that a client would receive.
     pub fn desire_task(&mut self, desired: DesiredTask) -> Result<(), Refusal> {
         self.now = self.now.next();
         let guid = desired.task_guid.clone();
@@ -65,7 +65,7 @@ impl ClusterCopy {
     /// task.
     ///
     /// # Errors
-    /// A refusal, which means that the copied state is inconsistent. A real cluster would not return it.
+    /// A refusal, if the copied state is inconsistent. A real cluster would not return this refusal.
     pub fn place_tasks(&mut self) -> Result<BTreeMap<TaskGuid, TaskOutcome>, Refusal> {
         let asked = self.planned_tasks.iter().filter_map(|guid| Item::of_task(self.tasks.get(guid)?));
         let mut items: Vec<Item> = asked.collect();
@@ -114,8 +114,8 @@ impl ClusterCopy {
         };
         let deadline = waits.pending_until().since(waits.epoch.0);
         if let Some((cell_id, victims)) = self.preempt_for(item) {
-            // The victims may free more room than the task needs. Reserve only the amount that the task
-            // needs, and leave the rest to other work.
+            // The victims may free more resources than the task needs. Only the amount that the task needs is
+            // reserved. The rest is left to other work.
             if let Some(number) = self.board.number(&cell_id) {
                 let free = self.board.free(number);
                 self.board.set_free(number, free.minus(item.order.resources()));

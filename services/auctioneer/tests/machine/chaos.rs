@@ -1,5 +1,5 @@
-//! Randomized test with a seed: messages are lost or late, and cells come and go. Afterwards the system must
-//! settle.
+//! Randomized test with a seed. Messages are lost or late, and cells join and leave. At the end, the system
+//! must settle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,9 +22,9 @@ use super::scene::*;
 #[derive(Default)]
 struct Rep {
     seen: u64,
-    /// Work that the rep accepted and has not claimed.
+    /// Work (instances and tasks) that the rep accepted and has not claimed.
     reserved: BTreeMap<(WorkKey, Timestamp), Work>,
-    /// Claimed work with its size.
+    /// Claimed work and its size.
     running: Vec<(WorkKey, Resources)>,
 }
 
@@ -172,7 +172,7 @@ impl Chaos {
         true
     }
 
-    /// Stops instances that are no longer desired.
+    /// Stops instances of removed processes.
     fn remove_undesired(&mut self) {
         let world = self.scene.auctioneer.world();
         let mut stopped: Vec<(CellId, WorkKey)> = vec![];

@@ -207,7 +207,7 @@ fn unclaimed_work_is_sent_to_same_rep_again_without_extra_room() {
     let took = |scene: &mut Scene, id| scene.answer(&cell, id, Some(Ok(PerformReply { refused: vec![] })));
     took(&mut scene, first.id);
     for number in 2..=6 {
-        // The heartbeat includes the reservation, but the claim does not reach the log.
+        // The heartbeat includes the reserved resources, but the claim does not reach the log.
         scene.send_heartbeat("c1", mib(100), number - 1);
         scene.send_heartbeat("c2", mib(900), 0);
         let mut effects = scene.advance(SECOND * 5);
@@ -219,7 +219,7 @@ fn unclaimed_work_is_sent_to_same_rep_again_without_extra_room() {
         assert_eq!((&again.work[0].key, again.work[0].attempt), (&first.work[0].key, first.work[0].attempt));
         took(&mut scene, again.id);
     }
-    // After five repetitions the work goes to another cell.
+    // After five repetitions, the work is placed on another cell.
     assert_eq!(performs(scene.advance(SECOND * 5)), []);
     scene.send_heartbeat("c1", mib(100), 6);
     scene.send_heartbeat("c2", mib(900), 0);
@@ -247,8 +247,8 @@ fn work_of_dead_rep_is_placed_again_after_hand_out_timeout() {
     let other = if cell == cell_id("c1") { "c2" } else { "c1" };
     assert_eq!(performs(scene.advance(SECOND * 9)), []);
     scene.send_heartbeat(other, mib(CELL_MIB), 0);
-    // The work is placed again before the cell counts as lost. It is not sent to the same rep again, because
-    // the rep has sent no recent heartbeat.
+    // The work is placed again before the cell counts as lost. The same rep does not receive the work again,
+    // because it has sent no recent heartbeat.
     let (where_to, again) = only(performs(scene.advance(SECOND)));
     assert_eq!((where_to.as_str(), again.work[0].attempt), (other, first.work[0].attempt));
 }
@@ -343,7 +343,7 @@ fn second_perform_follows_unanswered_first_without_overcommit() {
     let effects = scene.turn();
     assert_eq!(performs(effects.clone()), []);
     assert_eq!(errors(effects), [("insufficient resources: memory".to_owned(), 1)].into());
-    // The heartbeat includes the first message, so only the second is still subtracted. Room for 150 MB is
+    // The heartbeat includes the first message, so only the second message is still subtracted. 150 MB are
     // left.
     scene.send_heartbeat("c1", mib(CELL_MIB - 600 + 50), 1);
     scene.desire("s", 1, 150);
@@ -431,7 +431,7 @@ fn doubtful_cell_delays_errors_for_one_heartbeat_interval() {
     let beat = |scene: &mut Scene, cell: &str| drop(scene.send_heartbeat(cell, mib(500), 0));
     let doubts: [(&str, Before); 4] = [
         ("no heartbeat for a while, and then only one", |scene| {
-            // After exactly this time a cell counts as silent.
+            // After exactly 15 s, a cell counts as silent.
             scene.advance(SECOND * 15);
             scene.send_heartbeat("c1", mib(500), 0);
         }),
@@ -451,7 +451,7 @@ fn doubtful_cell_delays_errors_for_one_heartbeat_interval() {
     ];
     for (what, before) in doubts {
         let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
-        // The term is old enough, so the start of the term is no reason for doubt.
+        // The term is old enough, so the start of the term cannot explain the missing heartbeat.
         for _ in 0..5 {
             scene.advance(SECOND * 3);
             beat(&mut scene, "c1");
@@ -490,12 +490,12 @@ fn blocked_work_is_reported_once_and_retried_on_new_capacity() {
     assert!(lrp.has_placement_error());
     assert_eq!(scene.counts().blocked, 3);
 
-    // The work is tried again every 30 s. The error is not reported again because the log already shows it.
+    // The work is retried every 30 s. The error is not reported again because the log already shows it.
     for _ in 0..20 {
         scene.send_heartbeat("c1", mib(50), 1);
         assert_eq!(outcomes(scene.advance(SECOND * 5)), []);
     }
-    // Room for two more instances appears. Two are placed immediately, in rank order.
+    // Two more instances now fit. They are placed immediately, in rank order.
     scene.send_heartbeat("c1", mib(250), 1);
     let indices = |perform: &Perform| -> Vec<u32> {
         let index = |work: &Work| match &work.key {
@@ -507,7 +507,7 @@ fn blocked_work_is_reported_once_and_retried_on_new_capacity() {
     let (_, perform) = only(performs(scene.turn()));
     let again = indices(&perform);
     assert_eq!(again.len(), 2);
-    // A new cell has room for the remaining instances.
+    // The remaining instances fit on a new cell.
     scene.cell("c2", "z2", "linux");
     scene.send_heartbeat("c2", mib(CELL_MIB), 0);
     let (cell, _) = only(performs(scene.turn()));
@@ -657,8 +657,8 @@ fn instances_spread_over_zones_and_cells_across_turns() {
     let first = performs(scene.turn());
     let zone = |cell: &CellId| if *cell < cell_id("c3") { "z1" } else { "z2" };
     assert_eq!(first.iter().map(|(cell, _)| zone(cell)).collect::<Vec<_>>(), ["z1", "z2"]);
-    // One of the two instances is claimed, and the other is still handed out. The next two go to the other
-    // cells.
+    // One of the two instances is claimed, and the other is handed out but not claimed yet. The next two
+    // instances are placed on the other cells.
     scene.claim(first[0].0.as_str(), &first[0].1.work[0]);
     let update = schemas::definition::DesiredLrpUpdate { instances: Some(4), ..Default::default() };
     scene.decide("p", &process::Command::Update(update));
@@ -675,7 +675,7 @@ fn work_of_lost_cell_is_placed_again_immediately() {
     scene.cell_event(first.as_str(), cell::Event::Disappeared { reason: "silent".into() });
     let (second, _) = only(performs(scene.turn()));
     assert_ne!(first, second);
-    // A restarted rep has lost the work that it was given.
+    // A restarted rep has lost the work that it had received.
     scene.cell(second.as_str(), "z1", "linux");
     scene.send_heartbeat(second.as_str(), mib(CELL_MIB), 0);
     let (third, perform) = only(performs(scene.turn()));
@@ -704,7 +704,7 @@ fn removed_work_is_dropped() {
     assert_eq!((scene.counts().handed_out, scene.counts().blocked), (1, 2));
     scene.decide("p", &process::Command::Remove);
     assert_eq!((scene.counts().open, scene.counts().performs), (0, 1));
-    // The `Perform` gets no answer. It times out, and the room of its work is free again.
+    // The `Perform` gets no answer. The `Perform` times out, and the resources of its work are free again.
     scene.advance(SECOND * 11);
     assert_eq!(scene.counts(), Counts::default());
     scene.send_heartbeat("c1", mib(CELL_MIB), 0);
@@ -810,7 +810,7 @@ fn hand_outs_stay_within_outstanding_limit() {
     }
     assert_eq!(work(&performs(scene.turn())), most / 2);
     assert_eq!(scene.counts().handed_out, most);
-    // Work that is not claimed times out if its cell did not answer.
+    // If the cell does not answer, work that is not claimed times out.
     let later = performs(scene.advance(Settings::default().hand_out_timeout));
     assert!(work(&later) > 0);
 }
@@ -846,7 +846,7 @@ fn same_inputs_give_same_effects() {
     assert_eq!(run(), run());
 }
 
-/// Returns an evaluation that was handed out and is not settled.
+/// Returns an evaluation whose work was handed out and that is not settled.
 fn pending(scene: &Scene, process: &str) -> Evaluation {
     scene.auctioneer.world().process(&guid(process)).unwrap().open_evaluation(Duty::Place).unwrap()
 }
@@ -906,8 +906,7 @@ fn blocked_evaluation_is_retried_immediately_on_request() {
     assert_eq!((scene.counts().blocked, scene.counts().ready), (0, 1));
 }
 
-/// Work that must not run beside its siblings is tried again as soon as one of the siblings ends, on any
-/// cell.
+/// Work that must not run beside its siblings is retried as soon as a sibling ends, on any cell.
 #[test]
 fn crowded_instance_gets_place_of_ended_sibling() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
@@ -934,8 +933,8 @@ fn crowded_instance_gets_place_of_ended_sibling() {
     assert_eq!((&again, perform.work.len()), (cell, 1));
 }
 
-/// An evaluation is given up after refusals in five auctions without a placement in between. Work that only
-/// one cell may run is not sent to this cell again and again.
+/// An evaluation is given up after refusals in five auctions, without a placement between the refusals. Work
+/// that only one cell may run is not sent to this cell again and again.
 #[test]
 fn attempts_count_per_auction_and_reset_on_progress() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);

@@ -1,5 +1,5 @@
-//! Tests of preemption: if an operator has enabled it, work of lower priority stops to make room for waiting
-//! work.
+//! Tests of preemption. If an operator has enabled preemption, work of lower priority stops to free resources
+//! for waiting work. The stopped work is called a victim.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ impl Scene {
         self.record(Aggregate::Cluster, vec![event]);
     }
 
-    /// Runs instances of these sizes and priorities on a cell, one after the other, and then reports `free`
-    /// MB as free.
+    /// Runs instances of these sizes and priorities on a cell, one after the other. Afterwards, reports
+    /// `free` MB as free.
     fn fill(&mut self, cell: &str, work: &[(&str, u64, u8)], free: u64) {
         for (process, memory, priority) in work {
             self.desire_at(process, *memory, *priority);
@@ -33,8 +33,8 @@ impl Scene {
         self.send_heartbeat(cell, mib(free), 100);
     }
 
-    /// Takes a turn and returns the victims and the placement errors. The BBS records the outcomes, and also
-    /// the evictions if `recorded` is set.
+    /// Runs a turn (one round of placement) and returns the victims and the placement errors. The BBS records
+    /// the outcomes. If `recorded` is set, the BBS also records the evictions.
     fn take_evictions(&mut self, recorded: bool) -> (Vec<String>, Vec<String>) {
         let effects = self.turn();
         let told = outcomes(effects.clone());
@@ -64,7 +64,7 @@ impl Scene {
 /// with a priority of 80 or more outranks some of the instances.
 fn full() -> Scene {
     let mut scene = Scene::leading(&[("c1", "z1")]);
-    // A new leader preempts nothing at first.
+    // A new leader waits before its first preemption.
     scene.advance(Duration::from_secs(10));
     scene.fill("c1", &[("low", 300, 20), ("lower", 300, 10), ("near", 300, 75)], 100);
     scene
@@ -75,7 +75,7 @@ fn disabled_preemption_stops_nothing() {
     let mut scene = full();
     scene.desire_at("urgent", 400, 80);
     assert_eq!(scene.take_evictions(true), (vec![], vec!["insufficient resources: memory".to_owned()]));
-    // Enabling preemption wakes waiting work immediately.
+    // Enabling preemption makes the auctioneer try waiting work immediately.
     scene.set_preemption(true);
     assert_eq!(scene.take_evictions(true).0, ["lower/0"]);
     scene.set_preemption(false);
@@ -90,7 +90,7 @@ fn preemptor_gets_room_of_fewest_and_lowest_victims() {
     scene.desire_at("urgent", 700, 80);
     let error = "insufficient resources: memory; room is being made on c1".to_owned();
     assert_eq!(scene.take_evictions(true), (vec!["lower/0".to_owned(), "low/0".to_owned()], vec![error]));
-    // The victims are not placed on their old cell, although they fit there before the preemptor does.
+    // The victims still fit on their old cell, but they are not placed there before the preempting work.
     scene.end_instance("lower");
     scene.send_heartbeat("c1", mib(400), 100);
     assert!(scene.dispatched().is_empty());
@@ -169,7 +169,7 @@ fn new_leader_evicts_nothing_until_settled() {
     assert_eq!(scene.take_evictions(true).0, Vec::<String>::new());
     scene.send_heartbeat("c1", mib(400), 0);
     assert_eq!(scene.dispatched(), ["urgent/0"]);
-    // Work that still finds no room is tried again after the settling time.
+    // Work that still does not fit is tried again after the settling time.
     scene.desire_at("another", 300, 80);
     assert_eq!(scene.take_evictions(true).0, Vec::<String>::new());
     scene.advance(Duration::from_secs(5));
@@ -201,8 +201,8 @@ fn recorded_eviction_counts_without_bbs_answer() {
     );
 }
 
-/// Makes the auctioneer request an eviction on c1 that gets no answer. The auctioneer then gives up the
-/// eviction because the cell is cordoned. Returns the messages that the BBS may still record.
+/// Makes the auctioneer request an eviction on c1 and leaves the request unanswered. The auctioneer gives up
+/// the eviction because the cell is cordoned. Returns the messages that the BBS may still record.
 fn abandon_eviction(scene: &mut Scene) -> Vec<Outcomes> {
     scene.set_preemption(true);
     scene.desire_at("urgent", 400, 80);
@@ -224,7 +224,7 @@ fn eviction_recorded_after_give_up_keeps_reservation() {
     scene.cell_event("c1", schemas::cell::Event::Uncordoned {});
     let eviction = told.iter().flat_map(|told| &told.evictions).next().unwrap().clone();
     scene.decide("lower", &Command::Evict(Box::new(eviction)));
-    // The room that is already free is part of the reservation.
+    // The reservation includes the resources that are already free.
     scene.desire_at("later", 100, 20);
     assert!(scene.dispatched().is_empty(), "the room stays reserved");
     scene.end_instance("lower");

@@ -1,4 +1,5 @@
-//! Tests of priorities: urgent work goes first, whatever wakes the waiting work.
+//! Tests of priorities: work with a higher priority is placed first, after every event that makes waiting
+//! work ready.
 
 use auctioneer::Settings;
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate};
@@ -21,7 +22,7 @@ impl Scene {
         self.decide(process, &Command::Update(update));
     }
 
-    /// Takes a turn and returns the work sent to cells, in order.
+    /// Processes an `Input::Turn`, and returns the work sent to cells, in order.
     pub(crate) fn dispatched(&mut self) -> Vec<String> {
         let effects = self.turn();
         let given = performs(effects.clone()).into_iter().flat_map(|(_, perform)| perform.work);
@@ -33,7 +34,7 @@ impl Scene {
     }
 }
 
-/// Returns a cell without free room and four waiting instances of different priorities.
+/// Returns a full cell and four waiting instances of different priorities.
 fn full() -> Scene {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.send_heartbeat("c1", mib(0), 0);
@@ -73,8 +74,8 @@ fn priority_change_reorders_waiting_work() {
     assert_eq!(scene.dispatched(), ["least/0", "alike/0"]);
 }
 
-/// Returns a scene in which the limit of outstanding work is reached. Two instances wait, and the first was
-/// made ready for room on c0.
+/// Returns a scene in which the limit of outstanding work is reached. Two instances wait. The first one was
+/// made ready because resources on c0 became free.
 fn scene_at_outstanding_limit() -> (Scene, Vec<(CellId, Work)>) {
     let mut scene = Scene::leading_many(20);
     let most = u32::try_from(Settings::default().outstanding).unwrap();

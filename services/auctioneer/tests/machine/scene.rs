@@ -72,7 +72,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Creates a founded cluster with an auctioneer that has read the log and does not lead.
+    /// Creates a founded cluster with an auctioneer that has read the log but does not lead.
     pub(crate) fn founded() -> Self {
         let mut scene = Self {
             leases: vec![],
@@ -190,8 +190,8 @@ impl Scene {
         self.record(Aggregate::Cell(cell_id(id)), vec![Event::Cell(event)]);
     }
 
-    /// Sends a heartbeat of the incarnation that the log names. It contains these free resources, and as the
-    /// last `Perform` this one of term 1.
+    /// Sends a heartbeat of the incarnation that the log names. The heartbeat contains these free resources.
+    /// Its last `Perform` is the one with this number in term 1.
     pub(crate) fn send_heartbeat(&mut self, id: &str, free: Resources, performed: u64) -> Vec<Effect> {
         self.sequence += 1;
         let heartbeat = self.heartbeat(id, free, performed);

@@ -1,5 +1,5 @@
-//! Launches of periodic and parameterised tasks. A launch adds a decision about the launched task to the same
-//! entry.
+//! Launches of periodic and parameterised tasks. A launch adds the decision about the launched task to the
+//! entry with the decision about the periodic or parameterised task.
 
 use schemas::container::Epoch;
 use schemas::definition::DesiredTask;
@@ -21,7 +21,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the aggregate that a decision about a periodic task names.
+    /// Returns the aggregate of a decision about a periodic task.
     pub(super) fn periodic_aggregate(
         &self,
         guid: &PeriodicGuid,
@@ -66,7 +66,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the aggregate that a decision about a parameterised task names.
+    /// Returns the aggregate of a decision about a parameterised task.
     pub(super) fn parameterised_aggregate(
         &self,
         guid: &ParameterisedGuid,
@@ -100,15 +100,15 @@ impl Batch<'_> {
         Ok(events.into_iter().map(Event::Parameterised).collect())
     }
 
-    /// Returns the version that the first dispatch with the same key produced; `None` if the command does not
-    /// repeat a dispatch.
+    /// Returns the version that the first dispatch with the same key produced. `None` if the command is not a
+    /// repeated dispatch.
     pub(super) fn dispatched_version(&self, command: &AggregateCommand) -> Result<Option<u64>, Refusal> {
         let AggregateCommand::Parameterised(guid, command) = command else { return Ok(None) };
         parameterised::repeated_dispatch(self.parameterised(guid), command)
     }
 
-    /// Returns `true` if fewer than `most` tasks of a parameterised task are PENDING or RUNNING, including
-    /// the decisions of the batch.
+    /// Returns `true` if fewer than `most` tasks of a parameterised task are PENDING or RUNNING. Takes the
+    /// decisions of the current batch into account.
     fn has_fewer_live(&self, guid: &ParameterisedGuid, most: u32) -> bool {
         let most = most as usize;
         let recorded = self.world.dispatched_by(guid).filter(|task| !self.tasks.contains_key(&task.guid));
@@ -117,16 +117,16 @@ impl Batch<'_> {
         recorded.chain(decided).filter(|task| task.is_live()).take(most).count() < most
     }
 
-    /// Returns `true` if a task of a periodic task is PENDING or RUNNING, including the decisions of the
-    /// batch.
+    /// Returns `true` if a task of a periodic task is PENDING or RUNNING. Takes the decisions of the current
+    /// batch into account.
     fn has_live_task(&self, guid: &PeriodicGuid) -> bool {
         let recorded = self.world.launched_by(guid).filter(|task| !self.tasks.contains_key(&task.guid));
         let decided = self.tasks.iter().filter(|(task, _)| task.launching_periodic().as_ref() == Some(guid));
         recorded.chain(decided.filter_map(|(_, task)| task.as_ref())).any(Task::is_live)
     }
 
-    /// Returns the tasks that a decision launches. They use the definition that was valid before the
-    /// decision. If the decision also changes the definition, the change applies to later launches only.
+    /// Returns the tasks that a decision launches. These tasks use the definition from before the decision.
+    /// If the decision also changes the definition, the new definition applies only to later launches.
     pub(super) fn launched_tasks(&self, command: &AggregateCommand, events: &[Event]) -> Vec<DesiredTask> {
         if let AggregateCommand::Parameterised(guid, _) = command {
             let events: Vec<_> = events.iter().filter_map(Event::as_parameterised).cloned().collect();
@@ -158,7 +158,7 @@ impl Batch<'_> {
         let (guid, domain) = (desired.task_guid.clone(), desired.domain.clone());
         let world = self.world;
         let context = task::Context { now: at, is_present: &|cell| world.is_present(cell) };
-        // A dispatched task was requested by an actor; a scheduled launch was not.
+        // An actor requested a dispatched task. No actor requested a scheduled launch.
         let dispatched = guid.dispatch_source().is_some();
         let desired = Box::new(desired);
         let command =
@@ -170,8 +170,8 @@ impl Batch<'_> {
             aggregate: Aggregate::Task { guid, domain, epoch: Epoch(at) },
             at,
             actor: queued.actor.clone(),
-            // The request id is recorded with the decision about the launch, from which a repeated request is
-            // answered.
+            // The request id is stored with the decision about the launch. The answer to a repeated request
+            // comes from that decision.
             request_id: None,
             request_digest: None,
             cause: Some(cause.decision),

@@ -1,4 +1,5 @@
-//! Checks of preemption. The preemptor and the victim are different aggregates, usually on different shards.
+//! Checks of preemption: the victim (running work) is stopped to free resources for the preemptor (waiting
+//! work). The preemptor and the victim are different aggregates, usually on different shards.
 
 use schemas::actual::Actual;
 use schemas::container::WorkKey;
@@ -9,10 +10,11 @@ use schemas::{Cause, Code, Refusal};
 use super::Batch;
 
 impl Batch<'_> {
-    /// Checks that preemption is on, and that the preemptor is still waiting in the state in which the
-    /// auctioneer judged it. Returns the cause of the preemptor's work.
+    /// Checks that preemption is on, and that the preemptor is still waiting in the state that the auctioneer
+    /// assumed. Returns the cause of the preemptor's work.
     ///
     /// # Errors
+    ///
     /// `ResourceConflict` if preemption is off, `Unavailable` if the auctioneer has read more of the log than
     /// this BBS, `StaleRecord` if the work is no longer waiting in that state.
     pub(super) fn check_preemption(&self, preemptor: &Preemptor) -> Result<Cause, Refusal> {
@@ -40,8 +42,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the cause of work that waits for room; `None` if the work is not waiting in the state that
-    /// `preemptor` names.
+    /// Returns the cause of work that waits for free resources; `None` if the work is not waiting in the
+    /// state that `preemptor` names.
     fn waiting_cause(&self, preemptor: &Preemptor) -> Option<Cause> {
         match &preemptor.work {
             WorkKey::Lrp { key, epoch } => {

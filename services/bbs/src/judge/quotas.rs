@@ -1,4 +1,4 @@
-//! Quota checks: a client's command must not grow the usage of its domain beyond the quotas of the domain.
+//! Quota checks. A client's command must not grow the usage of its domain beyond the quotas of the domain.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use schemas::{Refusal, desired, parameterised, periodic, task};
 use super::Batch;
 use crate::command::{AggregateCommand, QueuedCommand};
 
-/// Growth of each domain: the usage that is added by commands that the World does not include yet.
+/// Growth of each domain: the usage that is added by commands whose entries are not folded into the World
+/// (the state from the log) yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Growth(BTreeMap<Domain, Usage>);
 
@@ -25,12 +26,12 @@ impl Growth {
         *known = known.plus(more);
     }
 
-    /// Adds the growth through another batch.
+    /// Adds the growth caused by another batch.
     pub(crate) fn add_all(&mut self, other: &Self) {
         other.0.iter().for_each(|(domain, more)| self.add(domain, *more));
     }
 
-    /// Subtracts the growth through a batch that was added before.
+    /// Subtracts the growth caused by a batch that was added before.
     pub(crate) fn subtract_all(&mut self, other: &Self) {
         for (domain, less) in &other.0 {
             let left = self.get(domain).minus(*less);
@@ -44,11 +45,11 @@ impl Growth {
 }
 
 impl Batch<'_> {
-    /// Checks that the growth through a client's command fits the quotas of its domain. Returns the growth,
-    /// for [`Self::grow`].
+    /// Checks that the growth caused by a client's command fits the quotas of its domain. Returns the growth;
+    /// the caller passes it to [`Self::grow`].
     ///
-    /// Decisions of Muster itself, such as a scheduled launch or the replacement of an instance, are never
-    /// refused.
+    /// The check never refuses decisions of Muster itself, such as a scheduled launch or the replacement of
+    /// an instance.
     pub(super) fn check_quota(&self, queued: &QueuedCommand, events: &[Event]) -> Result<Usage, Refusal> {
         let Actor::Client { domain, .. } = &queued.actor else { return Ok(Usage::default()) };
         let added = |sum: Usage, event| sum.plus(self.added(&queued.command, event));
@@ -61,7 +62,7 @@ impl Batch<'_> {
         Ok(more)
     }
 
-    /// Adds the growth through a recorded client command.
+    /// Adds the growth caused by a recorded client command.
     pub(super) fn grow(&mut self, queued: &QueuedCommand, more: Usage) {
         if let Actor::Client { domain, .. } = &queued.actor
             && !more.is_empty()
@@ -70,7 +71,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the growth of the domain through one event of a command.
+    /// Returns the growth caused by one event of a command.
     fn added(&self, command: &AggregateCommand, event: &Event) -> Usage {
         let one = Usage { instances: 0, processes_and_tasks: 1 };
         if let Event::Desired(desired::Event::Desired(lrp)) = event {

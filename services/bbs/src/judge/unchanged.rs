@@ -1,5 +1,5 @@
-//! Check of planned commands: a plan is carried out only if its aggregate has not changed since the plan was
-//! made.
+//! Check of planned commands. A planned command is carried out only if its aggregate has not changed since
+//! the plan was made.
 
 use schemas::subject::Position;
 use schemas::{Code, Refusal};
@@ -10,20 +10,20 @@ use crate::command::{AggregateCommand, QueuedCommand};
 /// Position of the last decision about an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastDecision {
-    /// Position in the log; 0 if there is none.
+    /// Position in the log; 0 if there was no decision.
     Recorded(Position),
-    /// The World does not know the aggregate and may have forgotten it. Aggregates were forgotten up to this
-    /// position, so the last decision is not after it.
+    /// The World (the state folded from the log) does not contain the aggregate, and may have forgotten it.
+    /// This is the position up to which aggregates were forgotten, so the last decision is not later.
     Forgotten(Position),
-    /// The decision is in the entry that is being made.
+    /// The decision belongs to the entry that is being created.
     Decided,
 }
 
 impl Batch<'_> {
-    /// Refuses a command with `if_position` if a decision about its aggregate was made after that position.
+    /// Refuses a command with `if_position` if its aggregate was changed after that position.
     ///
-    /// Compare-and-set keeps the result of this check valid until the entry is stored: if another entry
-    /// reaches the subject first, the command is judged again.
+    /// Compare-and-set keeps the result of this check valid until the entry is stored. If another entry
+    /// reaches the subject first, the check is repeated.
     pub(super) fn check_unchanged(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
         let Some(planned) = queued.envelope.if_position else { return Ok(()) };
         let here = self.world.position();
@@ -48,8 +48,8 @@ impl Batch<'_> {
         Err(Refusal::new(Code::ResourceConflict, why))
     }
 
-    /// Returns a description of the command's aggregate and its last decision; `None` for commands that
-    /// clients never send.
+    /// Returns a description of the command's aggregate, and the last decision about the aggregate. `None`
+    /// for commands that clients never send.
     fn last_decision(&self, command: &AggregateCommand) -> Option<(String, LastDecision)> {
         let forgotten = LastDecision::Forgotten(self.world.forgotten());
         let (what, decided, recorded) = match command {
@@ -96,8 +96,8 @@ impl Batch<'_> {
         Some((what, last))
     }
 
-    /// Returns the position of the last decision on the command's subject, for aggregates with a subject of
-    /// their own.
+    /// Returns the position of the last decision on the command's subject. Valid for aggregates that do not
+    /// share their subject.
     fn last_decision_on(&self, command: &AggregateCommand) -> Position {
         self.world.last_position(&command.subject(self.world.shards()))
     }

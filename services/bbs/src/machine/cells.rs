@@ -1,4 +1,6 @@
-//! Cells: heartbeats, probes, which rep acts for a cell, and losses.
+//! Cells: heartbeats, probes, losses, and the choice of the acting rep. The rep is the agent on a cell. If
+//! several reps use the same cell id, only one of them acts for the cell. The id of its data folder
+//! (`FolderId`) identifies a rep.
 
 use schemas::cell::{self, HeartbeatState};
 use schemas::message::{Dismiss, Heartbeat, RepOrder};
@@ -20,7 +22,7 @@ impl Bbs {
             self.clocks.record(source, (beat.clock, self.wall), false, self.now);
         }
         if !self.leads() {
-            // A standby watches no cells, but reports the time of their last heartbeat.
+            // A standby does not supervise cells, but reports the time of their last heartbeat.
             if self.world().cell(&beat.cell_id).is_some() {
                 self.presence.record_heartbeat(beat, self.now);
             }
@@ -43,7 +45,7 @@ impl Bbs {
         }
     }
 
-    /// Returns the header of an order to a rep: the term and current position of this leader.
+    /// Returns the header of an order to a rep: this leader's term and the current position of the log.
     fn order(&self) -> RepOrder {
         RepOrder { term: self.leadership.term(), position: self.world().position() }
     }
@@ -53,7 +55,7 @@ impl Bbs {
         if !self.leads() {
             return;
         }
-        // A response of another rep does not count as a response of the rep that was probed.
+        // A response of another rep does not count as a response of the probed rep.
         if self.other_rep_refusal(cell, beat.presence.folder).is_some() {
             return self.presence.handle_probe_timeout(cell);
         }
@@ -61,11 +63,11 @@ impl Bbs {
         self.record_presence(beat, news);
     }
 
-    /// Returns the refusal for a rep with this folder if another rep acts for the cell; `None` if the rep may
-    /// act for it.
+    /// Returns a refusal if a rep with another data folder than `folder` acts for the cell. `None` if the rep
+    /// with this folder may act.
     ///
-    /// The acting rep is the rep that sent the last recent sign of life. If there was no recent sign of life,
-    /// it is the rep that the log names, unless that rep was silent for too long.
+    /// The acting rep is the sender of the last recent sign of life. Without a recent sign of life, it is the
+    /// rep that the log names, unless that rep was silent for too long.
     pub(super) fn other_rep_refusal(&self, id: &CellId, folder: FolderId) -> Option<Refusal> {
         let of_log = || {
             let known = self.world().cell(id).filter(|known| known.present)?;
@@ -75,7 +77,8 @@ impl Bbs {
         (speaks != folder).then(|| cell::cell_taken(id, speaks, folder))
     }
 
-    /// Returns the refusal of reports from a rep with this folder if the log names another rep for the cell.
+    /// Returns a refusal for the reports of a rep if the log names another rep for the cell. `folder` is the
+    /// data folder of the reporting rep.
     pub(super) fn unknown_rep_refusal(&self, id: &CellId, folder: FolderId) -> Option<Refusal> {
         self.world().cell(id).filter(|known| known.presence.folder != folder)?;
         let behind = || {
@@ -87,7 +90,7 @@ impl Bbs {
         Some(self.other_rep_refusal(id, folder).unwrap_or_else(behind))
     }
 
-    /// Handles a sign of life: withdraws a pending loss of the cell, and records news.
+    /// Handles a sign of life: withdraws a pending loss of the cell, and records changes.
     fn record_presence(&mut self, beat: &Heartbeat, news: bool) {
         self.shards.withdraw(&Subject::Cell(beat.cell_id.clone()), QueuedCommand::is_loss);
         if news {
@@ -98,12 +101,12 @@ impl Bbs {
         }
     }
 
-    /// Returns `true` if the heartbeat differs from the log.
+    /// Returns `true` if the state in the heartbeat differs from the state in the log.
     fn is_news(&self, beat: &Heartbeat) -> bool {
         !cell::decide_heartbeat(self.world().cell(&beat.cell_id), &presence_of(beat)).is_empty()
     }
 
-    /// Probes silent cells, and declares cells lost that did not respond to the probe.
+    /// Probes silent cells, and declares cells lost if they did not respond to the probe.
     pub(super) fn check_cells(&mut self) {
         let present = self.log.world().cells().filter(|(_, cell)| cell.present).map(|(id, _)| id);
         let look = self.presence.check(present, self.now);
@@ -121,7 +124,7 @@ impl Bbs {
         }
     }
 
-    /// Declares a cell lost, unless such a command is already pending.
+    /// Declares a cell lost, unless a command that declares the loss is already pending.
     fn declare_lost(&mut self, cell: CellId) {
         if !self.shards.holds(&Subject::Cell(cell.clone()), QueuedCommand::is_loss) {
             let why = "its heartbeats stopped and a probe was not answered".to_owned();
@@ -129,8 +132,8 @@ impl Bbs {
         }
     }
 
-    /// Orders the rep of a cell to evacuate, or to end the evacuation, after an operator's request has
-    /// changed.
+    /// Sends the rep of a cell an order to evacuate, or to end the evacuation, after an operator has changed
+    /// the request.
     pub(super) fn evacuation_changed(&mut self, id: &CellId) {
         self.order_evacuation(id, !self.evacuation_requested(id));
     }
@@ -139,10 +142,10 @@ impl Bbs {
         self.world().cell(id).is_some_and(|cell| cell.evacuation_requested)
     }
 
-    /// Orders a rep to start or end the evacuation of its cell if `evacuates` differs from the operator's
-    /// request.
+    /// Sends a rep an order to start or end the evacuation of its cell, if `evacuates` differs from the
+    /// operator's request.
     fn order_evacuation(&mut self, id: &CellId, evacuates: bool) {
-        // For a cell that returns, the log must first record whether its evacuation continues.
+        // If a cell returns, the log must first record whether its evacuation continues.
         if !self.world().is_present(id) {
             return;
         }
@@ -155,7 +158,7 @@ impl Bbs {
     }
 }
 
-/// Returns the part of a heartbeat that is recorded.
+/// Returns the recorded part of a heartbeat.
 fn presence_of(beat: &Heartbeat) -> HeartbeatState {
     HeartbeatState {
         presence: beat.presence.clone(),

@@ -110,7 +110,8 @@ impl Bbs {
         self.enqueue(QueuedCommand::new(Requester::Single(requester), actor, command));
     }
 
-    /// Queues the request of a starting rep to act for its cell. Refuses it if another rep acts for the cell.
+    /// Queues the request of a starting rep to act for its cell. Refuses the request if another rep acts for
+    /// the cell.
     fn attach(&mut self, requester: u64, cell: &CellId, attach: Attach) -> Result<(), Refusal> {
         if let Some(refusal) = self.other_rep_refusal(cell, attach.folder) {
             self.emit(Effect::Warn(refusal.message.clone()));
@@ -184,7 +185,7 @@ impl Bbs {
             (eviction_command(eviction), Some(reason))
         });
         for (part, ((command, epoch), reason)) in outcomes.chain(evictions).enumerate() {
-            // Staleness is judged later, because the auctioneer may know an entry that this BBS has not
+            // Do not check for stale records here: the auctioneer may know an entry that this BBS has not
             // received yet.
             let requester = Requester::Part { token: requester, part };
             let queued = QueuedCommand::new(requester, Actor::Auctioneer(id.clone()), command);
@@ -195,7 +196,8 @@ impl Bbs {
     }
 }
 
-/// Requires a request id for commands that run a program: the client addresses the program by it.
+/// Requires a request id for commands that run a program. The client uses the request id to address the
+/// program.
 fn check_exec_has_request_id(envelope: &Envelope, command: &ClientCommand) -> Result<(), Refusal> {
     if envelope.request_id.is_none() && command.verb() == ClientVerb::InstanceExec {
         let problem = "is missing: the client addresses the program by it".to_owned();

@@ -1,4 +1,7 @@
-//! Journal: entries that the follower delivers, entries that are decided and appended, and failed appends.
+//! Journal: delivered entries, appended entries, and failed appends.
+//!
+//! The follower delivers entries to this machine. An entry is in flight (a [`Flight`]) between its append and
+//! its delivery by the follower.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +23,11 @@ use crate::log::Content;
 use crate::shards::{Admission, Attempts, Delivered, Flight};
 use crate::timelines::Times;
 
-/// Delay before targets are converged again after the journal refused a decision about them.
+/// Delay between the journal's refusal of a decision and the next convergence of the decision's targets.
 const REFUSED_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Delay before a subject's last entry is read after an append with an unknown outcome.
+/// Delay between an append with an unknown outcome and the read of the subject's last entry.
 const READ_DELAY: Duration = Duration::from_millis(50);
-/// Delay before the read of a subject's last entry is repeated after it failed.
+/// Delay between a failed read of a subject's last entry and the next attempt.
 const READ_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Position and id of a subject's last entry, as read from the journal's leader; `None` if the subject is
@@ -73,7 +76,7 @@ impl Bbs {
         self.forward_ready_queries();
     }
 
-    /// Publishes an entry that was applied to the World, if this BBS leads.
+    /// Publishes an entry that was applied to the World (the state folded from the log), if this BBS leads.
     fn publish_entry(&mut self, position: Position, entry: Arc<Entry>) {
         let cluster = self.log.world().cluster().map(|cluster| cluster.id);
         if let Some(cluster) = cluster.filter(|_| self.leads()) {
@@ -81,7 +84,7 @@ impl Bbs {
         }
     }
 
-    /// Settles the entry in flight on a subject, and answers that wait for the follower.
+    /// Settles the entry in flight on a subject. Also settles the answers that wait for the follower.
     fn settle_delivered(&mut self, subject: Subject, position: Position, bytes: &Bytes) {
         let delivered = self.shards.delivered(&subject, bytes);
         if let Some(answers) = self.confirmations.handle_delivery(&subject, position) {
@@ -100,8 +103,8 @@ impl Bbs {
         }
     }
 
-    /// Queues the commands of a flight again, because another writer's entry was stored first. They are
-    /// decided before commands that arrived later.
+    /// Queues the commands of a flight again, because another writer's entry was stored first. These commands
+    /// are decided before commands that arrived later.
     fn requeue_overtaken(&mut self, subject: Subject, flight: Flight) {
         let commands = flight.decided.into_iter().map(|(command, _)| command);
         let commands: Vec<_> = commands.filter(|command| !self.is_obsolete(command)).collect();
@@ -119,7 +122,8 @@ impl Bbs {
         self.mark_ready(subject);
     }
 
-    /// Marks a subject to be decided in the next turn, unless answers on it wait for confirmation.
+    /// Marks a subject for the next turn (one pass of the machine over its ready subjects), unless answers on
+    /// the subject wait for confirmation.
     fn mark_ready(&mut self, subject: Subject) {
         if !self.confirmations.holds(&subject) {
             self.shards.mark_ready(subject);
@@ -149,7 +153,7 @@ impl Bbs {
         let next = || self.shards.pop(&subject, boarding);
         let times = (Times::new(self.shown, &self.timelines), self.now);
         let judged = judge(self.log.world(), &mut self.ids, times, (&subject, end, &flying), next);
-        // A command may cause more decisions than fit into the entry. Such a command is judged again for the
+        // A command may cause more decisions than fit into the entry. Such a command is decided again for the
         // next entry.
         self.shards.put_back(&subject, judged.again);
         for due in judged.decided.iter().filter_map(|(command, _)| command.convergence_target()) {
@@ -165,8 +169,8 @@ impl Bbs {
         }
     }
 
-    /// Handles commands that change nothing. The BBS's own commands are settled at once. All others are
-    /// settled after their answers are confirmed.
+    /// Handles commands that change nothing. The BBS's own commands are settled at once. All other commands
+    /// are settled after their answers are confirmed.
     fn settle_unchanged(&mut self, subject: Subject, decided: Answers, judged_at: Position) {
         let is_own = |(command, _): &(QueuedCommand, _)| command.is_own();
         let (own, answers): (Vec<_>, Vec<_>) = decided.into_iter().partition(is_own);
@@ -226,7 +230,7 @@ impl Bbs {
         }
     }
 
-    /// Refuses all commands of an entry that is not stored and never will be.
+    /// Refuses all commands of an entry that will never be stored.
     fn drop_flight(&mut self, subject: &Subject, refusal: &Refusal) {
         for (command, _) in self.shards.take_flight(subject).into_iter().flat_map(|one| one.decided) {
             self.retry_undecided_call(&command.command);
@@ -260,7 +264,7 @@ impl Bbs {
         }
     }
 
-    /// Marks all subjects with queued commands to be decided in the next turn, after appends have recovered.
+    /// Marks all subjects with queued commands for the next turn, after appends have recovered.
     fn mark_all_ready(&mut self) {
         for subject in self.shards.waiting() {
             self.mark_ready(subject);
@@ -292,8 +296,8 @@ impl Bbs {
             }
         }
         if self.leads() && self.shards.in_flight() == 0 && self.appends.is_probe_due(self.now) {
-            // The probe entry records a new term, which a leader may do at any time. The new term also makes
-            // the reps send their postponed reports.
+            // The probe entry records a new term. A leader may record a new term at any time. The new term
+            // also makes the reps send their postponed reports.
             self.campaign(self.leadership.term().saturating_add(1));
         }
     }
@@ -362,8 +366,8 @@ impl Bbs {
 
     /// Returns `true` if a subject waits for a change of the number of shards.
     ///
-    /// The change is recorded when no entry of a process or a task is in flight. Until then no such entry is
-    /// sent.
+    /// The change is recorded when no entry of a process or a task is in flight. No such entry is sent before
+    /// the change is recorded.
     fn waits_for_resharding(&self, subject: &Subject) -> bool {
         let is_asked = || self.shards.holds(&Subject::Cluster, QueuedCommand::is_reshard);
         match subject {
@@ -373,8 +377,8 @@ impl Bbs {
         }
     }
 
-    /// Queues commands again that were judged on an outdated World. They are decided before later commands.
-    /// If this BBS does not lead, refuses them instead.
+    /// Queues commands again that were decided on an outdated World. These commands are decided before later
+    /// ones. If this BBS does not lead, it refuses the commands instead.
     fn judge_again(&mut self, subject: &Subject, answers: Answers) {
         let commands = answers.into_iter().map(|(command, _)| command);
         if self.leads() {
@@ -403,7 +407,8 @@ impl Bbs {
         let Ok(last) = last else { return self.shards.schedule_read(subject, self.now + READ_RETRY_DELAY) };
         let (position, entry) = last.unwrap_or((Position(0), None));
         let stored = entry == Some(flight.entry.id);
-        // The entry or another one was stored. The follower will deliver it, which settles the flight.
+        // The entry or another one was stored. The flight is settled when the follower delivers the stored
+        // entry.
         if stored || position != flight.expected {
             return;
         }
@@ -414,11 +419,11 @@ impl Bbs {
         self.retry_append(subject.clone());
     }
 
-    /// Appends an entry again that was not stored. The entry is unchanged, because the first attempt may
-    /// still be in flight.
+    /// Repeats the append of an entry that was not stored. The entry is unchanged, because the first attempt
+    /// may still be in flight.
     ///
-    /// The entry is not appended again if another BBS leads, or if it declares a cell lost that is alive. In
-    /// these cases its commands are queued again or refused.
+    /// The append is not repeated if another BBS leads, or if the entry declares a living cell lost. In these
+    /// cases the commands of the entry are queued again or refused.
     fn retry_append(&mut self, subject: Subject) {
         let Some(flight) = self.shards.take_flight(&subject) else { return };
         let deposed = !self.leads() && subject != Subject::Cluster;
@@ -428,7 +433,7 @@ impl Bbs {
         self.append(subject, flight);
     }
 
-    /// Returns `true` if a command is obsolete: it declares a cell lost that is alive.
+    /// Returns `true` if a command is obsolete because it declares a living cell lost.
     fn is_obsolete(&self, command: &QueuedCommand) -> bool {
         command.command.lost_cell().is_some_and(|cell| !self.presence.is_silent(cell))
     }

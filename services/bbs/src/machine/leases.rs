@@ -1,4 +1,4 @@
-//! Leases of evaluations by the auctioneer, and evaluations that it never answers.
+//! Leases of evaluations by the auctioneer, and evaluations that the auctioneer never answers.
 
 use schemas::evaluation::{self, Duty, Evaluation};
 use schemas::message::{Lease, LeaseTarget};
@@ -9,7 +9,8 @@ use super::Bbs;
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
 
 impl Bbs {
-    /// Records a lease. A lease of an evaluation that is not open in this World is ignored.
+    /// Records a lease. The lease is ignored if its evaluation is not open in this World (the state folded
+    /// from the log).
     pub(super) fn record_lease(&mut self, lease: Lease, term: u64) {
         let world = self.log.world();
         let known = match &lease.target {

@@ -1,10 +1,10 @@
-//! The BBS as a state machine. [`Bbs::step`] composes duties; each duty is a type with private fields in its
-//! own file:
+//! The BBS as a state machine. [`Bbs::step`] composes duties. A duty is a part of the state with private
+//! fields. Each duty is a type in its own file:
 //!
 //! | duty | responsibility |
 //! |---|---|
 //! | [`Log`] | projected state (World), quarantined entries, ends of subjects, World snapshot for queries |
-//! | [`Shards`] | queues and entries in flight |
+//! | [`Shards`] | queues and entries in flight (sent, but not yet delivered) |
 //! | [`Appends`] | health and latency of appends |
 //! | [`Confirmations`] | answers without an entry, until the journal's leader confirms them |
 //! | [`PendingReplies`] | pending replies: messages of many parts, commands per client |
@@ -17,7 +17,7 @@
 //! | [`Callbacks`] | completion callbacks to the owners of tasks |
 //! | [`Convergence`] | targets to converge, full convergence passes |
 //!
-//! Duties do not know each other. Each duty receives events and returns consequences. The files of this
+//! No duty refers to another duty. Each duty receives events and returns consequences. The files of this
 //! module pass the consequences on: `commands` (requests), `journal` (deliveries, decisions, appends),
 //! `reactions` (consequences of a recorded entry), `cells` (heartbeats and probes), `timers` (alarms),
 //! `queries`.
@@ -66,19 +66,21 @@ use crate::waiting::WaitingQueries;
 
 /// Interval between repeated stop orders for an instance that is still running.
 const STOP_RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Time that a new leader gives reps to report instances and tasks that ended while no BBS led. Reps need up
-/// to a second for this.
+/// Time that reps have after an election to report instances and tasks that ended while no BBS led. Reps need
+/// up to a second.
 const REPORT_GRACE_PERIOD: Duration = Duration::from_secs(2);
-/// Aggregates inspected per slice of a full convergence pass. A slice takes about 1 ms if nothing is due.
+/// Number of aggregates inspected per slice of a full convergence pass. A slice takes about 1 ms if nothing
+/// is due.
 pub const SLICE_LEN: usize = 500;
-/// Maximum number of queued commands over all shards. Further ones are refused with `Overloaded`.
+/// Maximum number of queued commands over all shards. Further commands are refused with `Overloaded`.
 const MAX_QUEUED: usize = 100_000;
 
 /// Startup configuration of a BBS.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub id: ServiceId,
-    /// Shard count of a cluster that this BBS founds in an empty log; `None` if it must not found one.
+    /// Shard count of a cluster that this BBS founds in an empty log. `None` if the BBS must not found a
+    /// cluster.
     ///
     /// If the log can be lost, an empty log does not prove that the cluster is new. A program with such a log
     /// must not found a cluster.
@@ -87,14 +89,14 @@ pub struct Config {
     pub presence: presence::Config,
     /// Human-readable durability guarantee of acknowledged entries.
     pub durability: String,
-    /// Number of ended containers that queries show per index. A process may set its own number.
+    /// Number of ended containers that queries show per index. A process may override this number.
     pub history_limit: u32,
     /// Host, process id and version, as displayed to users.
     pub program: Program,
-    /// Aggregates inspected per slice of a full convergence pass, at least 1. Small slices keep commands
-    /// responsive.
+    /// Number of aggregates inspected per slice of a full convergence pass, at least 1. Small slices keep
+    /// commands responsive.
     pub slice_len: usize,
-    /// Bytes in flight beyond which only commands of clients are sent (see
+    /// Limit of the bytes in flight. Above the limit, the BBS sends only commands of clients (see
     /// [`schemas::limits::BYTES_IN_FLIGHT`]).
     pub bytes_in_flight: usize,
     /// `false` makes the BBS read-only: it serves queries from the log and refuses commands.
@@ -108,40 +110,39 @@ pub struct Gauges {
     pub standing: LeadershipStatus,
     /// `true` if this BBS has read the journal to its end at least once.
     pub caught_up: bool,
-    /// Commands that wait to be decided.
+    /// Number of commands that wait for a decision.
     pub commands_waiting: usize,
-    /// Entries that are not settled yet.
+    /// Number of entries that were sent but not yet settled.
     pub entries_in_flight: usize,
-    /// `true` if this BBS leads and does not count silent cells as lost, because most cells are silent.
+    /// `true` if this BBS leads and does not count silent cells as lost because most cells are silent.
     pub guards_mass_loss: bool,
     /// Number of completed full convergence passes.
     pub full_passes: u64,
     /// `true` during a full convergence pass.
     pub full_pass_running: bool,
-    /// Milliseconds by which the clock of this BBS is ahead of the median of all clocks; negative if it is
-    /// behind.
+    /// Milliseconds by which the clock of this BBS is ahead of the median of all clocks. Negative if the
+    /// clock is behind.
     pub clock_ahead_ms: i64,
     /// Time by which the latest entry in the log is ahead of the clocks; 0 within the tolerance.
     pub log_ahead: Duration,
 }
 
-/// State machine of a BBS. The leading BBS makes all decisions and is the only one that appends them.
+/// State machine of a BBS. Only the leading BBS makes decisions and appends them to the log.
 #[derive(Clone, Debug)]
 pub struct Bbs {
     settings: Config,
     ids: IdGenerator,
     clock: MonotonicClock,
-    /// Steady time of this step, by which durations are measured.
+    /// Time of this step on the steady clock, which measures durations.
     now: Timestamp,
     /// Time of the system clock in this step.
     wall: Timestamp,
-    /// `wall`, corrected by the other clocks. Decisions carry this time, and due times in the log are
+    /// `wall`, corrected by the other clocks. Decisions carry this corrected time. Due times in the log are
     /// compared with it.
     shown: Timestamp,
     clocks: Clocks,
     timelines: Timelines,
-    /// Time by which the latest entry in the log is ahead of the clocks, if this time exceeds the tolerance;
-    /// otherwise 0.
+    /// Time by which the latest entry in the log is ahead of the clocks; 0 within the tolerance.
     log_ahead: Duration,
     /// `true` after the BBS has read an entry that it does not understand. A halted BBS ignores all inputs.
     halted: bool,
@@ -154,7 +155,7 @@ pub struct Bbs {
     rates: Rates,
     queries: WaitingQueries,
     leadership: Leadership,
-    /// `true` if it is subscribed to commands.
+    /// `true` if the BBS is subscribed to commands.
     is_subscribed: bool,
     presence: Presence,
     living: LiveServices,
@@ -163,15 +164,15 @@ pub struct Bbs {
     leases: Leases,
     /// Time until which reps may still report instances and tasks that ended while no BBS led.
     reports_until: Timestamp,
-    /// Number of refused requests on evaluations: the status of the evaluation did not allow the request.
+    /// Number of requests on evaluations that were refused because of the evaluation's status.
     refused_transitions: u64,
     /// Effects of the current step.
     effects: Vec<Effect>,
 }
 
 impl Bbs {
-    /// Creates a BBS with an empty World. The caller must then pass it every entry of the journal, followed
-    /// by [`Input::CaughtUp`].
+    /// Creates a BBS with an empty World (the state folded from the log). The caller must pass every entry of
+    /// the journal to the BBS, followed by [`Input::CaughtUp`].
     #[must_use]
     pub fn new(settings: Config, ids: IdGenerator) -> Self {
         Self {
@@ -205,8 +206,8 @@ impl Bbs {
         }
     }
 
-    /// Sets the positions that operators have quarantined, including quarantines that the journal records at
-    /// a later position.
+    /// Sets the positions that operators have quarantined. The positions include quarantines that the journal
+    /// records at a later position.
     #[must_use]
     pub fn with_quarantined(self, quarantines: QuarantinedPositions) -> Self {
         self.with_log(Reader::with_quarantines(quarantines), World::new())
@@ -219,8 +220,8 @@ impl Bbs {
         Self { log: Log::new(reader, world), ..self }
     }
 
-    /// Replaces the election with one that has received leader heartbeats since before the log was read. The
-    /// timeouts of this election are measured from the earlier time.
+    /// Replaces the election by one that has received leader heartbeats since before the log was read. The
+    /// timeouts of the new election start at that earlier time.
     #[must_use]
     pub fn with_election(self, election: Election) -> Self {
         Self { leadership: self.leadership.with_election(election), ..self }
@@ -285,8 +286,8 @@ impl Bbs {
         self.appends.trouble(oldest, self.now)
     }
 
-    /// Returns the stream that holds the log, in the state that was read last; `None` if the stream has not
-    /// been read yet, or if the log is not a stream.
+    /// Returns the last known state of the stream that holds the log. `None` if the stream has not been read
+    /// yet, or if the log is not a stream.
     #[must_use]
     pub const fn log_row(&self) -> Option<&LogRow> {
         self.appends.log()
@@ -302,8 +303,8 @@ impl Bbs {
         }
     }
 
-    /// Returns the time at which this BBS needs an [`Input::Tick`]; `None` if nothing can become due before
-    /// another input arrives.
+    /// Returns the time at which this BBS needs an [`Input::Tick`]. `None` if nothing can become due without
+    /// another input.
     #[must_use]
     pub fn alarm(&self) -> Option<Timestamp> {
         if !self.log.is_caught_up() || self.halted {
@@ -324,13 +325,13 @@ impl Bbs {
         ];
         let leading = leading.into_iter().filter(|_| self.leads());
         let waits = always.into_iter().chain(leading).flatten().min();
-        // While the log is ahead of the clocks, every leader heartbeat checks the due times, so they need no
-        // alarm.
+        // While the log is ahead of the clocks, every leader heartbeat checks the due times. So the due times
+        // need no alarm.
         let of_log = self
             .world()
             .next_due()
             .filter(|_| self.leads() && self.convergence.is_idle() && self.timelines.is_empty());
-        // While reps may still report, a target that is already due is converged only at `reports_until`.
+        // During the report grace period, a due target is converged only at `reports_until`.
         let awaits = self.now < self.reports_until;
         let reported = self.clock.clock_time_at(self.reports_until);
         let shown_at = |due: Timestamp| self.wall + due.since(self.shown);
@@ -350,7 +351,7 @@ impl Bbs {
             }
             Input::CaughtUp => {
                 self.log.catch_up();
-                // An earlier run of this BBS may have been elected.
+                // An earlier run of this BBS may have won the election.
                 self.follow_leader();
             }
             Input::LogChecked(found) => self.handle_log_check(found),
@@ -405,19 +406,19 @@ impl Bbs {
         &self.settings.id
     }
 
-    /// Returns the time for decisions when the system clock shows `shown`. The result is `shown`, corrected
-    /// by the other clocks.
+    /// Returns the time of decisions at the moment when the system clock shows `shown`. The result is
+    /// `shown`, corrected by the other clocks.
     #[must_use]
     pub fn time_at(&self, shown: Timestamp) -> Timestamp {
         self.clocks.corrected(shown)
     }
 
-    /// Returns the times that new decisions get on each subject.
+    /// Returns the times of new decisions on each subject.
     const fn times(&self) -> Times<'_> {
         Times::new(self.shown, &self.timelines)
     }
 
-    /// Returns the amount of pending work by description. All values are zero when the BBS is idle.
+    /// Returns the amount of pending work by description. All values are zero if the BBS is idle.
     #[must_use]
     pub fn pending_work(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
@@ -437,8 +438,8 @@ impl Bbs {
         ])
     }
 
-    /// Returns the numbers of remembered items by description. When the BBS is idle, each number is limited
-    /// by the number of such items in the log, for example cells or tasks.
+    /// Returns the numbers of remembered items by description. In an idle BBS, each number is at most the
+    /// number of matching items in the log, for example cells or tasks.
     #[must_use]
     pub fn memory_sizes(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
@@ -449,8 +450,7 @@ impl Bbs {
         ])
     }
 
-    /// Decides the queued commands of all ready subjects, so that commands that arrive together share an
-    /// entry.
+    /// Decides the queued commands of all ready subjects. Commands that arrive together share an entry.
     fn turn(&mut self) {
         for subject in self.shards.take_ready() {
             match self.admission(&subject) {
@@ -502,8 +502,8 @@ impl Bbs {
         schemas::entry::Actor::Bbs(self.settings.id.clone())
     }
 
-    /// Sends the verdict of a command to the sender of the command. `position` is the log position that the
-    /// verdict is based on.
+    /// Sends the verdict of a command to the sender of the command. `position` is the log position on which
+    /// the verdict is based.
     fn settle(&mut self, command: &QueuedCommand, position: Position, verdict: Verdict) {
         if let Some(due) = command.convergence_target() {
             self.convergence.settled(&due);

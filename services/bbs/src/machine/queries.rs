@@ -1,5 +1,5 @@
-//! Queries: each query is passed on with a World snapshot, either at once or when the World has reached the
-//! required position.
+//! Queries: each query is passed on with a snapshot of the World (the state folded from the log). This
+//! happens at once, or when the World has reached the required position.
 
 use projections::{Observed, WorldSnapshot, records};
 use schemas::cell::Cell;
@@ -31,7 +31,7 @@ impl Bbs {
         }
     }
 
-    /// Passes on the queries whose position is reached, and refuses those that have waited too long.
+    /// Passes on the queries whose position is reached. Refuses the queries that have waited too long.
     pub(super) fn forward_ready_queries(&mut self) {
         for (requester, query) in self.queries.take_ready(self.now, self.log.world().position()) {
             match query {
@@ -41,8 +41,8 @@ impl Bbs {
         }
     }
 
-    /// Passes a query on with a World snapshot. Answering a query takes long and must not delay decisions, so
-    /// it is not done here.
+    /// Passes a query on with a World snapshot. The answer is computed elsewhere, because answering takes
+    /// long and must not delay decisions.
     fn forward_query(&mut self, requester: u64, query: Query) {
         let heard = |(id, _): (&CellId, &Cell)| {
             Some((id.clone(), self.now.since(self.presence.last_sign_of_life(id)?)))

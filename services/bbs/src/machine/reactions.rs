@@ -28,7 +28,8 @@ impl Bbs {
     pub(super) fn react(&mut self, entry: &Entry, changes: &[Change]) {
         if changes.contains(&Change::Cluster) {
             self.follow_leader();
-            // Every BBS does this, because a deposed leader may have an entry in flight on an old subject.
+            // Every BBS does this, because a deposed leader may have appended an entry to an old subject that
+            // is not delivered yet.
             if is_reshard(entry) {
                 self.handle_reshard();
             }
@@ -183,9 +184,9 @@ impl Bbs {
         }
     }
 
-    /// Converges a target if the decision has placed it on a cell that was lost while the decision was in
-    /// flight. The reaction to the loss did not include this target, because the World did not show it on the
-    /// cell yet.
+    /// Converges a target that the decision has placed on a lost cell. The cell was lost between the decision
+    /// and the delivery of its entry. The reaction to the loss did not include this target, because the World
+    /// (the state folded from the log) did not show the target on the cell yet.
     fn converge_if_lost(&mut self, decision: &Decision) {
         let due = match &decision.aggregate {
             Aggregate::Process { guid, .. } => Due::Process(guid.clone()),
@@ -213,8 +214,8 @@ impl Bbs {
         let should_yield = self.clocks.should_yield(self.now);
         let state = State { caught_up: self.log.is_caught_up(), in_flight, should_yield };
         let change = self.leadership.follow(leader, state, self.now);
-        // A BBS that stopped leading because its appends fail stays subscribed, so that clients receive the
-        // reason.
+        // This BBS may have stopped leading because its appends fail. In this case it stays subscribed, so
+        // that clients receive the reason.
         let listens = self.leads() || (self.leadership.is_elected() && self.appends.is_failing());
         if listens != std::mem::replace(&mut self.is_subscribed, listens) {
             self.emit(Effect::Subscribed(listens));
@@ -239,8 +240,8 @@ impl Bbs {
         } else {
             self.callbacks.clear();
             self.leases.clear();
-            // Queued commands are refused so that clients try another BBS. The log settles the entries in
-            // flight.
+            // Queued commands are refused so that clients try another BBS. The log shows which pending
+            // appends succeeded.
             let refusal = match self.appends.is_failing() {
                 true => self.not_stored_refusal(),
                 false => not_leading_refusal(self.settings.may_lead),
@@ -263,8 +264,8 @@ impl Bbs {
         self.send_stops(stops);
     }
 
-    /// Adds the stop of a container that has taken over the record of an instance, if that instance was asked
-    /// to stop.
+    /// Adds the stop order for a container that has taken over the record of an instance, if that instance
+    /// was asked to stop.
     fn gather_stop_of_successor(&self, key: &ActualLrpKey, stops: &mut Stops) {
         let lrp = self.world().process(&key.process_guid).and_then(|process| process.actual(&key.place));
         if lrp.is_some_and(Actual::is_stopping) {

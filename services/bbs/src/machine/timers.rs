@@ -44,15 +44,15 @@ impl Bbs {
         LeaderHeartbeat { id, term, position: self.world().position(), steps_down }
     }
 
-    /// Returns the last heartbeat of a leader that stops. It makes a standby take over at once. `None` if
-    /// this BBS does not lead.
+    /// Returns the last heartbeat of a leader that stops. After this heartbeat, a standby takes over at once.
+    /// `None` if this BBS does not lead.
     #[must_use]
     pub fn final_heartbeat(&self) -> Option<LeaderHeartbeat> {
         self.standing().leads.then(|| self.heartbeat_message(true))
     }
 
-    /// Queues the election of this BBS. If the log is empty, the BBS also founds the cluster. If it must not
-    /// found one, it does nothing.
+    /// Queues the election of this BBS. If the log is empty, the BBS also founds the cluster, or does nothing
+    /// if it must not found a cluster.
     pub(super) fn campaign(&mut self, term: u64) {
         if self.shards.holds(&Subject::Cluster, |_| true) {
             return;
@@ -110,8 +110,8 @@ impl Bbs {
             && self.world().launched_by(guid).any(Task::is_live)
     }
 
-    /// Starts a callback: marks a COMPLETED task RESOLVING first, or calls again for a task that is already
-    /// RESOLVING.
+    /// Starts a callback. Marks a COMPLETED task RESOLVING first. For a task that is already RESOLVING,
+    /// repeats the call.
     fn start_callback(&mut self, guid: &TaskGuid, epoch: Epoch) {
         let task = self.world().task(guid).filter(|task| task.epoch == epoch);
         match task.and_then(|task| task.state.as_ref()) {

@@ -81,7 +81,7 @@ fn unanswered_append_is_reported_as_unknown_and_stored_later() {
     assert!(!unknown.message.contains("nothing was stored"));
     scene.pass(Duration::from_secs(15));
     assert_eq!(findings(&mut scene), [FindingCode::AppendsFail]);
-    // The BBS no longer leads, but still refuses commands with the reason.
+    // The BBS no longer leads. It still refuses commands with the reason for the failure.
     assert!(!scene.bbs(0).leads());
     let late = scene.client(0, words::lrp("api", 1));
     assert!(refusal(&scene, late).message.contains("no server responds"));

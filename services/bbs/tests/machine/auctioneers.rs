@@ -57,7 +57,7 @@ fn waiting_outcome_counts_only_while_its_auctioneer_leads() {
         let mut scene = Scene::with(1, &["c1"]);
         elect(&mut scene, "a1", 1);
         scene.client(0, words::lrp("web", 1));
-        // The outcome waits while an entry of the process's shard is in flight.
+        // The outcome waits while an entry of the process's shard is in flight (not delivered yet).
         scene.fate.insert("muster.event.lrp", Fate::Held);
         scene.client(0, words::scale("web", 2));
         let token = unplaced(&mut scene, "a1", 1);
@@ -79,7 +79,7 @@ fn desire(scene: &mut Scene, name: &str, priority: u8) {
     scene.client(0, ClientCommand::LrpDesire(Box::new(DesiredLrp { priority, ..*lrp })));
 }
 
-/// Returns the key of the first instance of a process, and the time since which it is in its state.
+/// Returns the key of the first instance of a process, and the time when the instance entered its state.
 fn first(scene: &Scene, name: &str) -> (WorkKey, Timestamp) {
     let process = scene.bbs(0).world().process(&words::process_guid(name)).unwrap();
     let place = fixtures::place(0, name);
@@ -101,7 +101,7 @@ fn switch(scene: &mut Scene, on: bool) {
     assert!(matches!(scene.answers[&token], Reply::Done(Ok(_))), "{:?}", scene.answers[&token]);
 }
 
-/// Sends an eviction as the auctioneer. Returns `true` if it must be sent again.
+/// Sends an eviction as the auctioneer. Returns `true` if the eviction must be sent again.
 fn evict(scene: &mut Scene, eviction: &Eviction) -> bool {
     let (leases, outcomes) = (vec![], vec![]);
     let evictions = vec![eviction.clone()];

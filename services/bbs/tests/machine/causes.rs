@@ -1,4 +1,4 @@
-//! Causes of decisions, and the end of instances that are no longer desired.
+//! Causes of decisions, and the stop of an instance that a scale-down removed during a cell loss.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn each_index_has_its_own_chain() {
     assert_eq!(cause_and_correlation(&scaled), (None, scaled.id), "a client's command starts a chain");
     report(&mut scene, 1, 11, "c2", start());
     assert_eq!(cause_and_correlation(&last(&scene, "actual.started.v1")), after(&scaled));
-    // Events of index 0 are independent of the scale.
+    // The chain of causes at index 0 does not include the scale command.
     report(&mut scene, 0, 10, "c1", crash());
     let crashed = last(&scene, "actual.crashed.v1");
     assert_eq!(cause_and_correlation(&crashed), after(&desired));

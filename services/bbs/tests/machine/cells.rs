@@ -76,7 +76,7 @@ fn second_cell_lost_during_handling_of_first_is_handled() {
     lose(&mut scene, &["c1"]);
     scene.pass(3 * SECOND);
     lose(&mut scene, &["c2"]);
-    // The decision about the first cell's loss is in flight when the second cell is lost.
+    // The journal has not confirmed the loss of the first cell when the second cell is lost.
     scene.fate.insert("muster.event.lrp", Fate::Held);
     while scene.times("cell.disappeared.v1").len() < 2 {
         scene.pass(SECOND / 10);
@@ -134,7 +134,7 @@ fn successor_of_stopping_instance_is_stopped_at_once() {
     scene.client(0, words::scale("web", 0));
     assert_eq!(scene.stops.len(), 1);
     // Another container on c2 reports that it is running. It takes over the record, because the evacuation of
-    // its cell has ended.
+    // c2 has ended.
     scene.report(0, "c2", words::lrp_report("web", 0, epoch, container(2, "c2"), start()));
     let (cell, stop) = scene.stops.last().unwrap();
     assert_eq!((scene.stops.len(), cell), (2, &words::cell_id("c2")));
@@ -157,7 +157,7 @@ fn task_on_lost_cell_completes() {
 #[test]
 fn cell_with_heartbeat_before_recorded_loss_is_not_lost() {
     let mut scene = running(1, &["c1"]);
-    // Another entry about the cell is in flight, so its loss waits.
+    // The journal has not confirmed another entry about the cell, so the loss of the cell waits.
     scene.fate.insert("muster.event.cell.c1", Fate::Held);
     let mut sick = words::heartbeat("c1", 1, 99);
     sick.unhealthy = Some("no disk".into());
@@ -187,7 +187,7 @@ fn loss_with_unknown_outcome_is_dropped_after_heartbeat() {
     scene.pass(30 * SECOND);
     assert_eq!(scene.times("cell.disappeared.v1"), []);
     assert_eq!(scene.state(0, "web", 0), "RUNNING");
-    // A later loss is recorded.
+    // A loss at a later time is recorded.
     lose(&mut scene, &["c1"]);
     scene.pass(25 * SECOND);
     assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
@@ -304,10 +304,10 @@ fn overtaken_probe_response_is_not_news() {
     later.evacuating = true;
     scene.input(0, Input::Heartbeat(later));
     let cell = words::cell_id("c1");
-    // This response was sent before the evacuation started, but is received after the heartbeat that reported
+    // This response was sent before the evacuation started, but is received after a heartbeat that reported
     // the evacuation.
     scene.input(0, Input::ProbeResult { cell: cell.clone(), answer: Some(words::heartbeat("c1", 1, 49)) });
-    // The response also does not make an older heartbeat count as news.
+    // The response also does not turn an older heartbeat into a change.
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 1, 49)));
     assert!(scene.bbs(0).world().cell(&cell).unwrap().evacuating);
     assert_eq!(scene.times("cell.resumed.v1"), []);
@@ -373,7 +373,8 @@ fn second_rep_of_live_cell_is_refused() {
 }
 
 /// A rep that is allowed to act receives the current position of the log. Later it ignores every BBS that has
-/// read less of the log. So the World must contain all entries of the journal about the rep's cell.
+/// read less of the log. The World, which is the state folded from the log, must therefore contain all
+/// entries about the rep's cell.
 #[test]
 fn attach_succeeds_after_journal_confirms_cell() {
     let mut scene = Scene::with(1, &["c1"]);
@@ -399,7 +400,7 @@ fn second_rep_takes_over_lost_cell() {
     assert_eq!(attach(&mut scene, "c1", 2), Ok(()));
     scene.input(0, Input::Heartbeat(intruder(2)));
     assert_eq!(scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().presence.folder, words::folder(2));
-    // From now on the first rep is the one that is refused.
+    // From this point on, the first rep is refused.
     assert_eq!(attach(&mut scene, "c1", 1), Err(Code::CellTaken));
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 90, 1)));
     assert_eq!(scene.times("cell.appeared.v1").len(), 2);
@@ -436,7 +437,7 @@ fn evacuation_is_recorded_and_ordered_until_rep_evacuates() {
     assert_eq!(decision.actor, Actor::Operator("ada".parse().unwrap()));
     assert_eq!((decision.reason.as_deref(), decision.request_id.unwrap().as_str()), (Some("new disk"), "r1"));
 
-    // The rep does not receive the order. The order is repeated with every heartbeat, also by the next
+    // The rep does not receive the order. The order is repeated with every heartbeat, even by the next
     // leader.
     let ordered = |scene: &Scene| scene.orders.iter().filter(|(order, _)| *order == "evacuate").count();
     assert_eq!(ordered(&scene), 1);
@@ -492,7 +493,7 @@ fn evacuated_rep_leaves_and_cell_can_be_forgotten() {
         (cell.present, cell.absent_reason.as_deref(), cell.evacuation_requested),
         (false, Some("evacuated"), false)
     );
-    // The cell stays absent after heartbeats that were sent before or after it left.
+    // The cell stays absent after heartbeats that its rep sent before or after the cell left.
     beat.sequence -= 1;
     scene.input(0, Input::Heartbeat(beat));
     assert!(!scene.bbs(0).world().is_present(&words::cell_id("c1")));

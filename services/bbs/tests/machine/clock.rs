@@ -132,15 +132,15 @@ fn commands_succeed_during_clock_jumps() {
 fn domain_freshness_uses_time_of_its_subject() {
     let mut scene = Scene::with(1, &["c1"]);
     let fresh = |ttl_ms| ClientCommand::DomainUpsert { domain: words::domain(), ttl_ms };
-    // On the subject of the process, the log is an hour and a half ahead of the clock. On the subject of the
-    // domain it is an hour ahead.
+    // The log is ahead of the clock: by an hour and a half on the subject of the process, and by an hour on
+    // the subject of the domain.
     set(&mut scene, 5_400);
     scene.client(0, words::lrp("web", 1));
     set(&mut scene, -1_800);
     scene.client(0, fresh(Some(20_000)));
     set(&mut scene, -3_600);
     scene.pass(30 * SECOND);
-    // The process of this instance is unknown. It is on the same shard as web.
+    // The process of this instance is unknown. It is on the same shard as the process web.
     let of = |name| Subject::of_process(&words::process_guid(name), 4);
     assert_eq!(of("forgotten"), of("web"));
     let epoch = Epoch(scene.now);

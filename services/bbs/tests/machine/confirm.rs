@@ -1,5 +1,5 @@
-//! Answers without an entry: they are sent only after the journal's leader has confirmed that nothing else
-//! was decided.
+//! Answers without an entry. Such an answer is sent only after a read from the journal's leader has confirmed
+//! that the answer is based on the subject's last entry.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ fn refusal(scene: &Scene, requester: u64) -> &Refusal {
     }
 }
 
-/// Returns two BBSs. The first was paused while the second was elected, and neither receives entries for now.
+/// Returns two BBSs. The first BBS was paused during the election of the second. The scene delivers no
+/// entries to either BBS for now.
 fn two_leaders() -> Scene {
     let mut scene = Scene::with(2, &["c1"]);
     let paused = scene.bbs[0].take();
@@ -37,7 +38,7 @@ fn new_leader_holds_refusals_until_it_has_acknowledged_entries() {
     let desired = scene.client(0, words::lrp("web", 1));
     scene.catch_up(0);
     assert!(matches!(scene.answers[&desired], Reply::Done(Ok(_))), "{:?}", scene.answers[&desired]);
-    // The new leader has not received that entry.
+    // The new leader has not received the entry of the first BBS.
     let scaled = scene.client(1, words::scale("web", 3));
     let desired = scene.client(1, words::lrp("web", 1));
     assert!(!scene.answers.contains_key(&scaled), "{:?}", scene.answers[&scaled]);
@@ -99,7 +100,7 @@ fn unreadable_journal_makes_answers_unavailable() {
     let second = scene.client(0, words::scale("web", 3));
     scene.pass(Duration::from_secs(2));
     assert_eq!(refusal(&scene, first).code, Code::Unavailable);
-    // A command that arrived in between waits for its own confirmation, which succeeds.
+    // A command that arrived during the confirmation waits for its own confirmation, which succeeds.
     scene.is_unreadable = false;
     scene.pass(Duration::from_secs(1));
     assert_eq!(refusal(&scene, second).code, Code::ResourceNotFound);

@@ -34,7 +34,7 @@ fn invalid_messages_are_quarantined_and_listed() {
     let last: Vec<u64> = row.quarantined_entries.last.iter().map(|one| one.position.0).collect();
     assert_eq!(last, (end.0 - 4..=end.0).collect::<Vec<_>>());
     assert!(row.quarantined_entries.last[3].reason.contains("is not a subject of Muster"), "{row:?}");
-    // Later entries are valid, also on the same subjects.
+    // Later entries are valid, even on the same subjects.
     scene.client(0, words::lrp("web", 1));
     assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
     let mut beat = words::heartbeat("c1", 1, 99);
@@ -65,7 +65,8 @@ fn entry_of_later_format_stops_bbs_until_quarantined() {
     scene.client(0, words::lrp("other", 1));
     assert_eq!(scene.journal.len(), before, "a halted BBS decides nothing");
 
-    // The operator's record, as the BBS writes it. The record follows the quarantined position in the log.
+    // The operator's quarantine entry, in the form in which the BBS writes it. This entry follows the
+    // quarantined position in the log.
     let mut log = ClusterLog::default();
     let cluster = scene.journal.iter().filter(|stored| stored.subject == "muster.event.cluster");
     cluster.zip(1..).for_each(|(stored, at)| log.read(Position(at), &stored.bytes));
@@ -76,7 +77,7 @@ fn entry_of_later_format_stops_bbs_until_quarantined() {
     let QuarantineOutcome::Append(_, entry) = judged else { panic!("{judged:?}") };
     scene.write_invalid("muster.event.cluster", &entry.encode());
 
-    // A new BBS that knows the record continues after the quarantined position, and acknowledged entries are
+    // A new BBS that knows the quarantine continues after the quarantined position. Acknowledged entries are
     // kept.
     scene.halted.clear();
     scene.quarantines.insert(at, "a trial".into());
@@ -89,8 +90,8 @@ fn entry_of_later_format_stops_bbs_until_quarantined() {
     assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     let row = scene.cluster(0);
     assert_eq!(row.quarantined_entries.last[0].reason, "quarantined by an operator: a trial");
-    // A BBS that starts later and knows the record has the same World. A BBS that does not know the record
-    // stops.
+    // A BBS that starts later and knows the quarantine has the same World (the state folded from the log). A
+    // BBS that does not know the quarantine stops.
     let later = scene.start();
     assert_eq!(scene.bbs(later).world(), scene.bbs(0).world());
     scene.quarantines.clear();
@@ -109,7 +110,7 @@ fn entry_damaged_in_transit_is_decided_again() {
     assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     assert_eq!([0, 1].map(|index| scene.state(0, "web", index)), ["UNCLAIMED"; 2]);
     assert_eq!(scene.cluster(0).quarantined_entries.count, 1);
-    // The same holds for an entry that is readable but has other content.
+    // A readable entry with other content has the same effect.
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let requester = scene.client(0, words::lrp("db", 2));
     scene.fate.clear();
@@ -124,7 +125,7 @@ fn unstored_entry_of_deposed_leader_is_dropped() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.fate.insert("muster.event.lrp", Fate::Lost);
     let requester = scene.client(0, words::lrp("web", 1));
-    // The first BBS is paused, and the second takes over.
+    // The first BBS is paused, and the second BBS becomes the leader.
     let paused = scene.bbs[0].take();
     scene.pass(Duration::from_secs(5));
     assert!(scene.bbs(1).leads());
@@ -222,7 +223,7 @@ fn leader_without_deliveries_stops_leading_until_they_resume() {
     }
     scene.pass(Duration::from_secs(5));
     assert_eq!(scene.beats.len(), beats, "no heartbeats, so that other BBSs campaign");
-    // No other BBS was there to lead, so it leads again once entries are delivered.
+    // The cluster has no other BBS. So this BBS leads again once entries are delivered.
     scene.fate.clear();
     scene.release(|bytes| bytes);
     assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
@@ -232,7 +233,7 @@ fn leader_without_deliveries_stops_leading_until_they_resume() {
     assert!(matches!(scene.answers[&again], Reply::Done(Ok(_))), "{:?}", scene.answers[&again]);
 }
 
-/// An empty log may have lost its entries, so it does not prove that the cluster is new.
+/// An empty log does not prove that the cluster is new, because the log may have lost its entries.
 #[test]
 fn bbs_founds_cluster_only_if_configured() {
     for founds in [Some(4), None] {

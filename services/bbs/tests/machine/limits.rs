@@ -44,8 +44,8 @@ fn decision_above_size_limit_is_refused() {
 fn large_batches_are_split_into_several_entries() {
     let mut scene = Scene::with(1, &["c1"]);
     let name = |number: u32| format!("p{number}");
-    // All processes are on one subject. The commands that wait while the first entry is in flight are decided
-    // together.
+    // All processes are on one subject. Commands that wait while the first entry is in flight (sent, but not
+    // delivered) are decided as one batch.
     let shard = |number: &u32| schemas::Subject::of_process(&words::process_guid(&name(*number)), 4);
     let names: Vec<u32> = (0..200).filter(|number| shard(number) == shard(&0)).take(24).collect();
     scene.fate.insert("muster", Fate::Held);

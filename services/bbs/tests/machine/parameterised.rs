@@ -1,5 +1,5 @@
-//! Parameterised tasks: a dispatch and its task in one entry, repeated keys across BBSs, and waiting
-//! dispatches.
+//! Parameterised tasks: a dispatch and its task in one entry, waiting dispatches, and keys that are repeated
+//! at another BBS.
 
 use schemas::Entry;
 use schemas::definition::{DesiredParameterised, Overflow, PayloadRule};
@@ -42,7 +42,7 @@ fn scene(bbss: usize, concurrency: Option<u32>) -> Scene {
     scene
 }
 
-/// Returns the numbers of all launches. Each must be followed by the desire of its task in the same entry.
+/// Returns the numbers of all launches. After each launch, the same entry must create the launched task.
 fn launched_numbers(scene: &Scene) -> Vec<u64> {
     let mut found = vec![];
     for entry in scene.journal.iter().filter_map(|stored| Entry::decode(&stored.bytes).ok()) {
@@ -112,7 +112,7 @@ fn removed_parameterised_task_is_remembered_while_its_tasks_exist() {
     let mut scene = scene(1, None);
     scene.client(0, dispatch(None));
     scene.client(0, ClientCommand::ParameterisedRemove { parameterised_guid: guid() });
-    // A PENDING task expires after 30 minutes. Until then the numbering continues.
+    // A PENDING task expires after 30 minutes. Before its expiry, the numbering continues.
     scene.pass(std::time::Duration::from_secs(25 * 60));
     scene.client(0, ClientCommand::ParameterisedDesire(Box::new(template(None))));
     scene.client(0, dispatch(None));

@@ -1,4 +1,4 @@
-//! Periodic tasks: launches, the BBS that makes them, and takeover by another BBS.
+//! Periodic tasks: launches, the BBS that performs them, and takeover by another BBS.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn scene(bbss: usize, overlap: Overlap) -> Scene {
     scene
 }
 
-/// Returns all launches, each with the task that the same entry desires.
+/// Returns all launches, each with the task that the same entry creates.
 fn launches(scene: &Scene) -> Vec<(Timestamp, LaunchReason, TaskGuid)> {
     let mut found = vec![];
     for entry in scene.journal.iter().filter_map(|stored| Entry::decode(&stored.bytes).ok()) {

@@ -1,5 +1,5 @@
-//! Planned commands: they are carried out only if nothing was decided about their aggregate since the planned
-//! position.
+//! Planned commands. A planned command is carried out only if its aggregate has had no decision since the
+//! planned position.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn ask_now(scene: &mut Scene, command: ClientCommand) -> Result<Ack, Refusal> {
     ask(scene, at, command)
 }
 
-/// Sends a command without waiting for its reply, for use while an entry is in flight.
+/// Sends a command without waiting for its reply. Used while an entry is in flight (sent, but not delivered).
 fn send(scene: &mut Scene, envelope: Envelope, command: ClientCommand) -> u64 {
     let client = ClientName::new("ci").unwrap();
     scene.ask(0, ChangeRequest::Client { domain: words::domain(), client, envelope, command })
@@ -57,7 +57,7 @@ fn change_since_plan_is_refused_with_its_position() {
     let other = ask_now(&mut scene, words::lrp("other", 1)).unwrap();
     assert!(other.position > desired.position);
     ask(&mut scene, other.position, scale(3)).unwrap();
-    // A rep's report is a change too, because it could lead to another plan.
+    // A rep's report is a change too, because the report could lead to a different plan.
     let plan = here(&scene);
     let (epoch, by) = (scene.epoch(0, "web"), words::container(1, "c1"));
     let claim = actual::Command::Claim { placement: None };
@@ -93,7 +93,7 @@ fn task_created_since_plan_is_a_change() {
         "task greet has changed since position {plan} (its last decision is at position {gone}): plan again"
     );
     assert_outdated(ask(&mut scene, plan, words::task("greet", None)), &why);
-    // Once the task is forgotten, its last change is unknown.
+    // After the BBS has forgotten the task, the last change of the task is unknown.
     scene.pass(RETENTION + Duration::from_secs(1));
     for number in 0..64 {
         scene.client(0, words::task(&format!("t{number}"), None));
@@ -111,7 +111,7 @@ fn entries_in_flight_count_as_changes() {
     let plan = here(&scene);
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let flies = send(&mut scene, Envelope::default(), scale(2));
-    // These commands wait, and are decided together.
+    // These commands wait and are decided as one batch.
     let late = send(&mut scene, planned(plan), scale(3));
     let first = send(&mut scene, planned(Position(plan.0 + 1)), scale(4));
     let second = send(&mut scene, planned(Position(plan.0 + 1)), scale(5));

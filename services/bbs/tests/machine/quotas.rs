@@ -1,4 +1,4 @@
-//! Quotas of domains: a command is refused if it would grow its domain beyond a quota.
+//! Tests of quotas of domains: a command is refused if its domain would exceed a quota.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn instances_grow_to_their_quota_and_shrink_above_it() {
     ask(&mut scene, words::scale("web", 5)).unwrap();
     assert_exceeds(&mut scene, words::scale("web", 6), "5 are used and 1 more");
     ask(&mut scene, words::lrp("api", 0)).unwrap();
-    // A quota below the current usage stops nothing.
+    // A quota below the current usage stops no instances and no tasks.
     limit(&mut scene, [Some(1), None, None]);
     assert_eq!(usage(&scene), Usage { instances: 5, processes_and_tasks: 2 });
     assert_exceeds(&mut scene, words::scale("api", 1), "quota instances of domain shop is 1: 5 are used");
@@ -69,7 +69,7 @@ fn instances_grow_to_their_quota_and_shrink_above_it() {
     ask(&mut scene, words::scale("api", 1)).unwrap();
     limit(&mut scene, [Some(2), None, None]);
     ask(&mut scene, words::scale("api", 2)).unwrap();
-    // Quotas that change nothing record no event.
+    // A command that sets the same quotas again records no event.
     limit(&mut scene, [Some(2), None, None]);
     assert_eq!(scene.times("domain.limited.v1").len(), 3);
 }
@@ -93,13 +93,14 @@ fn processes_and_tasks_of_every_kind_share_a_quota() {
         ask(&mut scene, command()).unwrap();
         assert_eq!(usage(&scene).processes_and_tasks, u64::from(used) + 1);
     }
-    // A scheduled launch is not refused if it exceeds the quota, but it counts as usage.
+    // A scheduled launch is not refused if it exceeds the quota. The launched task counts as usage.
     limit(&mut scene, [None, Some(0), None]);
     scene.pass(Duration::from_secs(61));
     assert!(usage(&scene).processes_and_tasks > 5);
 }
 
-/// Desires processes of 5 instances each while no entry is stored, and returns the number of accepted ones.
+/// Desires processes of 5 instances each. During this time, the journal stores no entry. Returns the number
+/// of accepted processes.
 fn accepted_together(scene: &mut Scene, names: &[String]) -> usize {
     limit(scene, [Some(10), None, None]);
     scene.fate.insert("muster", Fate::Held);

@@ -1,5 +1,5 @@
-//! Idempotency: a repeated request has no further effect, and a request id that is reused for other content
-//! is refused.
+//! Idempotency: a repeated request has no further effect. A request id with other content than before is
+//! refused.
 
 use std::time::Duration;
 
@@ -132,7 +132,8 @@ fn unstored_batch_is_decided_again_in_order() {
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let asked: Vec<u64> = (2..6).map(|instances| scene.client(0, words::scale("web", instances))).collect();
     scene.release(|bytes| bytes);
-    // The first entry is stored. The other commands share one entry, which is damaged on its way.
+    // The first entry is stored. The other commands share one entry, which is damaged before it reaches the
+    // journal.
     scene.fate.clear();
     scene.release(|bytes| bytes.slice(..bytes.len() - 1));
     let version = |requester: &u64| {
@@ -196,7 +197,7 @@ fn command_is_refused_after_its_timeout() {
         timeout_ms: Some(timeout_ms),
         ..Envelope::default()
     };
-    // An entry on the only subject is in flight, so later commands wait.
+    // The journal has not confirmed an entry on the only subject, so later commands wait.
     scene.fate.insert("muster", Fate::Held);
     scene.client(0, words::lrp("other", 1));
     let ask = |scene: &mut Scene, timeout_ms, id, command| {
@@ -206,7 +207,7 @@ fn command_is_refused_after_its_timeout() {
     let short = ask(&mut scene, 4_000, "r1", words::lrp("web", 1));
     let long = ask(&mut scene, 6_000, "r2", words::lrp("web", 2));
     scene.pass(Duration::from_secs(4));
-    // The clock of the BBS is set back by an hour and continues from there.
+    // The clock of the BBS is set back by an hour and continues from the earlier time.
     scene.now = scene.now - Duration::from_secs(3_600);
     scene.input(0, Input::ClockStepped(-3_600_000_000_000));
     scene.pass(Duration::from_secs(1));
@@ -258,7 +259,7 @@ fn exec_is_ordered_once_per_request() {
     assert_eq!(code(ask(&mut scene, "ci", "r3", exec("ls"))), Code::RequestIdReused);
     assert_eq!(told(&scene).len(), 1);
     assert_eq!(scene.times("actual.exec_started.v1").len(), 1);
-    // Without a request id the client could not address the program.
+    // Without a request id, the client could not send input to the program.
     let token = scene.client(0, exec("sh"));
     let Reply::Done(Err(refusal)) = &scene.answers[&token] else { panic!("{:?}", scene.answers[&token]) };
     assert!(refusal.to_string().contains("envelope.request_id"), "{refusal}");

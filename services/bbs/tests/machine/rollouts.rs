@@ -1,4 +1,4 @@
-//! Rollouts as clients request them and reps carry them out, also across changes of the leader.
+//! Rollouts with requests of clients and reports of reps, including changes of the leader.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn ask(scene: &mut Scene, node: usize, command: ClientCommand) -> Result<Ack, Re
     }
 }
 
-/// Reports a step of an instance as its rep. `number` identifies the container.
+/// Sends the report of a rep about a step of an instance. `number` identifies the container.
 fn report(scene: &mut Scene, node: usize, place: &Place, number: u64, step: actual::Command) {
     let by: Instance = container(number, "c1");
     let report = process::Report {
@@ -81,7 +81,7 @@ fn two_running_instances() -> Scene {
     scene
 }
 
-/// Returns the events of the rollout, each with the second in which it was decided.
+/// Returns the events of the rollout, each with the second of its decision.
 fn rollout_events(scene: &Scene, begin: Timestamp) -> Vec<(u64, String)> {
     let decisions = scene.decisions().into_iter().map(|(_, decision)| decision);
     let events = decisions.flat_map(|decision| {

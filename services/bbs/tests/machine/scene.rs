@@ -65,7 +65,8 @@ pub(crate) struct Scene {
     pub(crate) is_unreadable: bool,
     /// Number of reads of a last entry.
     pub(crate) reads: usize,
-    /// A BBS that dies once its next entry with this event is stored, before it receives the entry.
+    /// BBS that dies, and the event that triggers its death. The BBS dies once its next entry with this event
+    /// is stored, before it receives the entry.
     pub(crate) dies_after: Option<(usize, &'static str)>,
     /// Cells that send a heartbeat every five seconds and respond to probes, with their incarnation and
     /// number of heartbeats.
@@ -113,7 +114,7 @@ impl Scene {
         self.restart(self.bbs.len() - 1)
     }
 
-    /// Starts the BBS with this number again. It reads the journal from the start.
+    /// Starts the BBS with this number again. The BBS reads the journal from the start.
     pub(crate) fn restart(&mut self, number: usize) -> usize {
         self.bbs[number] = Some(self.new_bbs(number));
         for position in 1..=self.journal.len() {

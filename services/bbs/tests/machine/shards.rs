@@ -1,4 +1,4 @@
-//! Changes of the number of shards while commands are in flight.
+//! Changes of the number of shards while commands are in flight (not answered yet).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Life cycle of a task, including all of its timers.
+//! Life cycle of a task, with all its timers.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn complete(scene: &mut Scene) {
     scene.report(0, "c1", report);
 }
 
-/// A control character takes six bytes of JSON. A result that exceeds the size of a decision must not be
+/// A control character takes six bytes of JSON. A result that makes the decision too large must not be
 /// refused forever.
 #[test]
 fn task_with_oversized_result_completes_as_failed() {
@@ -61,7 +61,7 @@ fn task_with_oversized_result_completes_as_failed() {
     }
 }
 
-/// Returns the number of callbacks that are being repeated, according to the status.
+/// Returns the number of repeated callbacks in the status.
 fn repeated(scene: &mut Scene) -> u64 {
     let answer = scene.query(0, Query::Rows(projections::Query::Status(Filter::default())));
     let Reply::Rows(Ok(rows)) = answer else { panic!("no answer") };
@@ -176,7 +176,7 @@ fn cancel_order_names_container_of_cancelled_task() {
     assert_eq!(*cell, words::cell_id("c1"));
     assert_eq!(cancel.containers, [(key, container(1, "c1").instance_guid)]);
     // The next task with this name runs in another container. Reports of the first container do not apply to
-    // it.
+    // the new task.
     scene.client(0, ClientCommand::TaskResolve { task_guid: words::task_guid("count") });
     scene.client(0, words::task("count", None));
     let begin = ReportStep::Start { placement: None, isolation: Isolation::NONE };

@@ -41,7 +41,7 @@ pub(crate) async fn export_lines(
     Ok(manifest)
 }
 
-/// Encoder of a range as lines. It fails if a position is missing.
+/// Encoder of a range as lines. Encoding fails if a position is missing.
 struct LineEncoder {
     writer: Writer,
     expected: Position,
@@ -61,7 +61,7 @@ impl LineEncoder {
         self.writer.add(&to_message(recorded)).map_err(|error| failed(error.to_string()))
     }
 
-    /// Returns the manifest, and its line, which is the last one.
+    /// Returns the manifest, and the line of the manifest, which is the last line of the export.
     fn finish(self) -> Result<(Manifest, Vec<u8>), Failure> {
         check_next(self.expected, Position(self.range.to.0 + 1))?;
         Ok(self.writer.finish())

@@ -13,8 +13,8 @@ use crate::cli::failure::{Exit, Failure};
 /// Buffer size of readers and writers, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Destination of an export. A file gets its name only after it has been synced to the disk. If an error
-/// occurs before that, no file remains.
+/// Destination of an export. A file gets its name only after it has been synced to the disk. After an earlier
+/// error, no file remains.
 pub(crate) struct Sink {
     out: Out,
     path: PathBuf,
@@ -25,7 +25,7 @@ enum Out {
     File { file: BufWriter<File>, part: TempFile },
 }
 
-/// Path of a temporary file, which is deleted on drop unless the file has been renamed.
+/// Path of a temporary file. The file is deleted on drop unless it has been renamed.
 struct TempFile(Option<PathBuf>);
 
 impl Drop for TempFile {
@@ -116,7 +116,7 @@ pub(crate) struct ExportReader {
     path: PathBuf,
 }
 
-/// Reason why the next line of an export cannot be returned.
+/// Reason that the next line of an export cannot be returned.
 pub(crate) enum ReadError {
     /// The file cannot be read.
     File(Failure),
@@ -157,7 +157,7 @@ impl ExportReader {
         self.reader.take(&line).map(Some).map_err(ReadError::Export)
     }
 
-    /// Returns the next line, or `None` after the last one, for callers that cannot use a damaged export.
+    /// Returns the next line, or `None` after the last line. For callers that cannot use a damaged export.
     ///
     /// # Errors
     /// The file cannot be read, or is not a complete export.

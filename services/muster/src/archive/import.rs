@@ -19,7 +19,7 @@ const MAX_BATCH: (usize, usize) = (1_000, 8 * 1024 * 1024);
 /// Validates a whole export, and returns its manifest. Writes nothing.
 ///
 /// # Errors
-/// The file is not an export, is incomplete or was altered, or does not start at position 1.
+/// The file is not an export, is incomplete, was altered, or does not start at position 1.
 pub(crate) fn validate(path: &Path) -> Result<Manifest, Failure> {
     let mut lines = ExportReader::open(path)?;
     let bytes = std::fs::metadata(path).map(|file| file.len()).unwrap_or_default();
@@ -46,12 +46,12 @@ pub(crate) fn validate(path: &Path) -> Result<Manifest, Failure> {
     manifest.ok_or_else(|| failed(format!("{} has no manifest", path.display())))
 }
 
-/// Imports an export into an empty journal. To resume an import, the journal may already contain the first
-/// messages of the same file. After the import, reads the whole journal back and compares its hash with the
-/// manifest.
+/// Imports an export into an empty journal. When an import is resumed, the journal may already contain the
+/// first messages of the same file. After the import, reads the whole journal back and compares its hash with
+/// the manifest.
 ///
 /// # Errors
-/// The journal contains other messages or cannot be written, or the file has changed since it was checked.
+/// The journal contains other messages or cannot be written, or the file has changed since its validation.
 pub(crate) async fn import(
     journal: &Journal,
     path: &Path,
@@ -103,7 +103,7 @@ async fn write(journal: &Journal, batch: Vec<StoredEntry>) -> Result<u64, Failur
     Ok(count)
 }
 
-/// Checks that the messages in a journal are those that the export starts with.
+/// Checks that the messages in a journal are equal to the first messages of the export.
 async fn check_existing(journal: &Journal, path: &Path, end: Position, goes_on: bool) -> Result<(), Failure> {
     let conflict = |why: String| Failure::new(Exit::Conflict, "NotEmpty", why);
     let mut lines = ExportReader::open(path)?;

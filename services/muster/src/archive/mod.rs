@@ -21,20 +21,20 @@ use schemas::{Entry, Subject};
 use crate::cli::failure::{Exit, Failure};
 use crate::error::chain;
 
-/// Returns the cluster that a journal was founded for.
+/// Returns the cluster that owns a journal.
 ///
 /// # Errors
-/// The journal cannot be read, or was never founded.
+/// The journal cannot be read, or contains no cluster.
 pub(crate) async fn cluster_of(journal: &Journal) -> Result<ClusterId, Failure> {
     if let Some(known) = known_cluster(journal).await? {
         return Ok(known);
     }
-    // A server that cannot read an entry answers as if the entry did not exist.
+    // If a server cannot read an entry, it answers as if the entry did not exist.
     journal.check_readable().await.map_err(unreadable)?;
     Err(failed("no cluster in the journal: it is empty, or was never founded"))
 }
 
-/// Returns the cluster that a journal was founded for. `None` if it contains no founding entry.
+/// Returns the cluster that owns a journal. `None` if the journal contains no founding entry.
 ///
 /// # Errors
 /// The journal cannot be read.
@@ -68,7 +68,7 @@ pub(crate) fn progress_bar(total: u64, what: &'static str) -> ProgressBar {
     bar
 }
 
-/// Runs `work` until it is done or the user interrupts it. Unfinished work is dropped.
+/// Runs `work` until it is complete or the user interrupts it. Unfinished work is dropped.
 ///
 /// # Errors
 /// The work failed, or the user interrupted it.

@@ -1,8 +1,8 @@
 //! Events as columns of an Apache Parquet file, for programs that analyse many events.
 //!
-//! The columns are those of the table `events`, from the same definition. The metadata entry
-//! `muster.manifest` of the file contains the manifest that an export of the same range as lines would have.
-//! The file can therefore be compared with its log.
+//! The file has the columns of the table `events`, from the same definition. The metadata entry
+//! `muster.manifest` contains a manifest, which is the same as in an export of the same range as lines. With
+//! the manifest, the file can be compared with its log.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const GROUP_BYTES: usize = 64 * 1024 * 1024;
 /// Metadata key of the manifest.
 pub(crate) const MANIFEST: &str = "muster.manifest";
 
-/// Writer of a Parquet file. It buffers one row group.
+/// Writer of a Parquet file. The writer buffers one row group.
 pub(crate) struct ParquetWriter {
     writer: SerializedFileWriter<Vec<u8>>,
     shapes: Vec<ColumnSpec>,
@@ -43,7 +43,7 @@ impl ParquetWriter {
         Ok(Self { writer, shapes, rows: vec![], bytes: 0 })
     }
 
-    /// Adds an event. Returns the bytes of the file that this call completed. The result may be empty.
+    /// Adds an event. Returns the completed bytes of the file, if any.
     ///
     /// # Errors
     /// The rows cannot be written as columns.
@@ -58,7 +58,7 @@ impl ParquetWriter {
         Ok(std::mem::take(self.writer.inner_mut()))
     }
 
-    /// Ends the file, and returns its remaining bytes.
+    /// Ends the file, and returns the remaining bytes.
     ///
     /// # Errors
     /// The rows cannot be written as columns.

@@ -132,7 +132,8 @@ impl DecisionTimes {
         match self.0.read(position, subject, bytes) {
             Ok(ReadMessage::Entry(entry)) => entry.decisions.iter().map(|decision| decision.at).max(),
             Ok(ReadMessage::Quarantined(_)) => None,
-            // A newer program version wrote this entry. Its field with the time has the same format.
+            // A newer program version wrote this entry. The field with the decision time has the same format
+            // as in this version.
             Err(_) => last_decision_time(bytes),
         }
     }

@@ -11,11 +11,12 @@ use crate::cli::failure::Failure;
 
 /// Number of messages per read.
 const PAGE_SIZE: usize = 1_000;
-/// Maximum time to wait for a replica that lags behind the journal's leader, and the interval between reads.
+/// Maximum time to wait for a replica that lags behind the journal's leader, and the interval between two
+/// reads.
 const REPLICA_WAIT: (Duration, Duration) = (Duration::from_secs(15), Duration::from_millis(50));
 
-/// Reader of the messages after a position, up to the end that was determined at its creation. It skips gaps;
-/// callers that must detect them compare positions.
+/// Reader of the messages after a position. The reader stops at the position that was the end of the journal
+/// when the reader was created. The reader skips gaps. Callers that must detect gaps compare positions.
 #[derive(Debug)]
 pub(crate) struct Pages {
     journal: Journal,
@@ -27,18 +28,18 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Creates a reader that starts after a position, and fails if the last messages are missing.
+    /// Creates a reader that starts after a position. The reader fails if the last messages are missing.
     pub(crate) const fn new(journal: Journal, after: Position, end: Position) -> Self {
         Self { journal, after, end, page: VecDeque::new(), allows_missing_end: false }
     }
 
-    /// Creates a reader for callers that report missing messages: it stops early if the last messages are
-    /// missing.
+    /// Creates a reader for callers that report missing messages themselves: the reader stops early if the
+    /// last messages are missing.
     pub(crate) const fn until_available_end(journal: Journal, after: Position, end: Position) -> Self {
         Self { journal, after, end, page: VecDeque::new(), allows_missing_end: true }
     }
 
-    /// Returns the next message, or `None` after the last one.
+    /// Returns the next message. `None` after the last message.
     ///
     /// # Errors
     /// The journal cannot be read.

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-/// Length of a tick in `/proc`. Linux reports times to programs in this unit, whatever the kernel's own tick
-/// is.
+/// Length of a tick in `/proc`. Linux reports times to programs in this unit, independently of the kernel's
+/// own tick.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Processor time of this process, and of the given servers, since they started.
+/// Processor time of this process and of the specified servers, since the start of each of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CpuTime {
-    /// Time of this process: the services, the cells, and the clients that load them.
+    /// Processor time of this process: the services, the cells, and the clients that generate the load.
     pub(super) own: Duration,
-    /// Time of all NATS servers together. `None` if none were given or one can't be read.
+    /// Processor time of all NATS servers together. `None` if no servers were specified or one of them cannot
+    /// be read.
     pub(super) server: Option<Duration>,
 }
 
 impl CpuTime {
-    /// Reads the current times. An unreadable time of this process counts as zero.
+    /// Reads the current processor times. If the time of this process cannot be read, it counts as zero.
     pub(super) fn read(servers: &[u32]) -> Self {
         let of = |process: &str| {
             let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
@@ -44,7 +45,7 @@ impl CpuTime {
 
 /// Returns the sum of the user and system time in a `stat` file of `/proc`.
 fn parse(stat: &str) -> Option<Duration> {
-    // The name, in parentheses, may contain any character. The times are fields 12 and 13 after it.
+    // The name, in parentheses, may contain any character. The times are fields 12 and 13 after the name.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u32>().ok();
     Some(TICK * (ticks()?.saturating_add(ticks()?)))

@@ -34,7 +34,7 @@ pub(crate) enum BenchError {
     Randomness(#[source] io::Error),
     #[error("a task failed: {0}")]
     TaskFailed(String),
-    /// The log does not show on which cell an instance runs that is expected to run.
+    /// The log does not show the cell of an instance that should run.
     #[error("the location of {0} is unknown")]
     NoHolder(String),
     #[error("no answer to {subject}")]

@@ -34,16 +34,16 @@ pub(super) struct Figures {
     lrps: u32,
     instances: u32,
     tasks: u32,
-    /// Times from the desire of one process to its RUNNING.
+    /// Times between the command that desires a process and its state RUNNING, for single processes.
     pub(super) one_lrp: Vec<Duration>,
-    /// Times from a crash to RUNNING again.
+    /// Times between a crash and the next RUNNING.
     pub(super) crash: Vec<Duration>,
-    /// Times from the loss of a cell to RUNNING elsewhere, for each of its instances.
+    /// Times between the loss of a cell and RUNNING on another cell, for each instance of the lost cell.
     pub(super) cell_loss: Vec<Duration>,
-    /// Latencies of another client's small commands after the steps, while processes are scaled and a cell is
-    /// lost.
+    /// Latencies of small commands of another client. Measured after the steps, while processes are scaled
+    /// and a cell is lost.
     pub(super) command: Vec<Duration>,
-    /// Latencies of appends to the journal without other load.
+    /// Latencies of appends to the journal. Measured without other load.
     append: Vec<Duration>,
     /// Figures for each number of commands in flight.
     pub(super) steps: Vec<Step>,
@@ -55,7 +55,7 @@ pub(super) struct Figures {
 pub(super) struct Step {
     waiting: u32,
     rates: Vec<(&'static str, f64)>,
-    /// Latencies of another client's small commands beside the load.
+    /// Latencies of small commands of another client during the load.
     pub(super) command: Vec<Duration>,
     /// Mean size of an entry while processes are desired, in bytes.
     entry_bytes: usize,
@@ -72,7 +72,7 @@ impl Step {
         Self { waiting, rates: vec![], command: vec![], entry_bytes: 0 }
     }
 
-    /// Records `count` instances that took this time from the first desire to the last RUNNING.
+    /// Records `count` instances. `took` is the time between the first command and the last RUNNING.
     pub(super) fn record_lrps(
         &mut self,
         count: u64,
@@ -89,7 +89,7 @@ impl Step {
         self.entry_bytes = usize::try_from(mean).unwrap_or(usize::MAX);
     }
 
-    /// Records `count` tasks that took this time from the first desire to the last COMPLETED.
+    /// Records `count` tasks. `took` is the time between the first command and the last COMPLETED.
     pub(super) fn tasks(&mut self, count: u64, took: Duration, spent: CpuTime) {
         push_rate(&mut self.rates, "tasks_per_second", count, took);
         self.push_cpu(("cpu_ms_per_task", "server_cpu_ms_per_task"), count, spent);
@@ -128,8 +128,8 @@ impl Figures {
         }
     }
 
-    /// Records the throughput of the journal alone, and the work done in the time of one append. The latter
-    /// makes results of different machines comparable.
+    /// Records the throughput of the journal alone, and the work done in the time of one append. The amount
+    /// of work per append makes results of different machines comparable.
     pub(super) fn record_limit(&mut self, limit: &Limit) {
         self.rates.push(("journal_limit_per_second", limit.per_second));
         for step in &mut self.steps {
@@ -152,7 +152,7 @@ impl Figures {
         push_rate(&mut self.rates, name, count, took);
     }
 
-    /// Measures the auction alone: processes of one instance on empty cells.
+    /// Measures the auction alone. The auction places processes of one instance on empty cells.
     pub(super) fn measure_placements(&mut self, cells: u32) {
         let mut board = Board::new((0..cells).map(cell));
         let definition = Arc::new(definition());
@@ -236,8 +236,8 @@ fn figures(rates: &[(&'static str, f64)], latencies: &[(&'static str, &[Duration
     figures
 }
 
-/// Returns the smallest value that at least `percent` percent of all values do not exceed, in milliseconds.
-/// Zero if there are no values.
+/// Returns a percentile in milliseconds: the smallest value that is at least as large as `percent` percent of
+/// all values. Zero if there are no values.
 pub(super) fn percentile(all: &[Duration], percent: usize) -> f64 {
     let mut sorted = all.to_vec();
     sorted.sort();

@@ -1,4 +1,4 @@
-//! Throughput of the journal alone, which limits the figures of the whole system.
+//! Throughput of the journal without services. It limits the throughput of the whole system.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use tokio::task::JoinSet;
 
 use super::BenchError;
 
-/// Number of messages appended one after the other, and number appended to each subject concurrently.
+/// Number of sequential appends, and number of concurrent appends to each subject.
 const MESSAGES: (u32, u32) = (100, 60);
 
 /// Figures of the journal without other load.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limit {
-    /// Latencies of appends, one at a time.
+    /// Latencies of sequential appends.
     pub(super) append_latencies: Vec<Duration>,
-    /// Appends per second, with one append in flight for each default shard.
+    /// Appends per second, with one unconfirmed append for each default shard.
     pub(super) per_second: f64,
 }
 
-/// Appends messages of the run's mean entry size to separate subjects. They are not valid entries, so readers
-/// quarantine them.
+/// Appends messages with the mean entry size of the run to separate subjects. The messages are not valid
+/// entries, so readers quarantine them.
 pub(super) async fn measure(journal: &Journal, bytes: usize) -> Result<Limit, BenchError> {
     let body = Bytes::from(vec![b' '; bytes]);
     let mut limit = Limit {

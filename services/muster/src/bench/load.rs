@@ -1,4 +1,4 @@
-//! Clients of the benchmark. They send plain JSON requests, as any client does.
+//! Clients of the benchmark. Like other clients, they send plain JSON requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,10 +22,11 @@ use super::BenchError;
 /// Timeout of a request.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Mean number of commands in flight per client, below the limit of a BBS.
+/// Mean number of commands in flight (sent, but not answered) per client. This number is below the limit of a
+/// BBS.
 const COMMANDS_PER_CLIENT: u32 = 16;
 
-/// Name of the client with little load, and of its process.
+/// Name of the client with little load. Its process has the same name.
 const ANNOTATOR: &str = "quiet";
 
 /// Clients of the domain `bench`.
@@ -39,7 +40,8 @@ pub(super) struct Load {
     /// Number of client names that commands use in turn.
     names: u32,
     request_count: Arc<AtomicU32>,
-    /// Numbers of processes and tasks desired so far, because each name is used once.
+    /// Numbers of processes and tasks desired so far. Each name is used only once, so names contain these
+    /// numbers.
     desired: Arc<[AtomicU32; 2]>,
 }
 
@@ -61,8 +63,8 @@ impl Load {
         self.limit
     }
 
-    /// Lifts the quotas of the domain `bench` as an operator, because the benchmark measures the limits of
-    /// the cluster.
+    /// Lifts the quotas of the domain `bench` as an operator. Otherwise the quotas would limit the load that
+    /// the cluster can process.
     pub(super) async fn lift_quotas(&self) -> Result<(), BenchError> {
         let subject = BusSubject::Operator(ClientName::new("bench")?, OperatorVerb::DomainLimit).to_string();
         let most = u32::MAX;
@@ -88,7 +90,7 @@ impl Load {
         self.command(ClientVerb::LrpDesire, body).await
     }
 
-    /// Desires many processes, as fast as the clients can.
+    /// Desires many processes as fast as possible.
     pub(super) async fn desire_many(&self, lrps: u32, instances: u32) -> Result<(), BenchError> {
         let from = self.desired[0].fetch_add(lrps, Ordering::Relaxed);
         self.run_all((from..from + lrps).map(|number| {
@@ -98,7 +100,7 @@ impl Load {
         .await
     }
 
-    /// Scales many processes to this number of instances, as fast as the clients can.
+    /// Scales many processes to this number of instances as fast as possible.
     pub(super) async fn scale_many(&self, lrps: u32, instances: u32) -> Result<(), BenchError> {
         self.run_all((0..lrps).map(|number| {
             let load = self.clone();
@@ -108,7 +110,7 @@ impl Load {
         .await
     }
 
-    /// Counts the instances, page by page at one position.
+    /// Counts the instances, page by page. All pages have the same position.
     pub(super) async fn list_instances(&self) -> Result<u64, BenchError> {
         let (domain, name) = (Domain::new("bench")?, ClientName::new(ANNOTATOR)?);
         let client = Client::with_bus(self.bus.clone(), domain, name)?;
@@ -123,7 +125,7 @@ impl Load {
         }
     }
 
-    /// Desires many tasks, as fast as the clients can.
+    /// Desires many tasks as fast as possible.
     pub(super) async fn desire_tasks(&self, tasks: u32) -> Result<(), BenchError> {
         let from = self.desired[1].fetch_add(tasks, Ordering::Relaxed);
         self.run_all((from..from + tasks).map(|number| {
@@ -167,8 +169,8 @@ impl Load {
     }
 }
 
-/// Client of the domain `bench` with little load. It annotates one process, which has no instances, with
-/// numbers.
+/// Client of the domain `bench` with little load. The client has one process without instances, and
+/// repeatedly sets the annotation of this process to a new number.
 #[derive(Clone, Debug)]
 pub(super) struct Annotator {
     bus: Bus,
@@ -188,8 +190,8 @@ impl Annotator {
         Ok(annotator)
     }
 
-    /// Annotates the process and returns the latency. Each number is a change, so the command is answered
-    /// after its entry is in the journal.
+    /// Annotates the process and returns the latency. Each number changes the process, so the answer arrives
+    /// after the entry is in the journal.
     pub(super) async fn annotate(&self, number: u64) -> Result<Duration, BenchError> {
         let body = json!({ "process_guid": ANNOTATOR, "annotation": number.to_string() });
         self.command(ClientVerb::LrpUpdate, body).await

@@ -1,4 +1,4 @@
-//! Latencies of small commands, sent one after the other while the cluster is loaded.
+//! Latencies of small commands, which are sent one after the other while the cluster is loaded.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::load::Annotator;
 /// Interval between two commands.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Client with little load that sends one command at a time.
+/// Client that causes little load: it sends one command at a time.
 #[derive(Debug)]
 pub(super) struct LatencyProbe {
     task: JoinHandle<Result<Vec<Duration>, BenchError>>,
@@ -27,7 +27,7 @@ impl LatencyProbe {
         Self { task, stop_guard: ends.drop_guard() }
     }
 
-    /// Stops sending commands and returns the latency of each.
+    /// Stops sending commands and returns the latency of each command.
     pub(super) async fn end(self) -> Result<Vec<Duration>, BenchError> {
         drop(self.stop_guard);
         self.task.await.map_err(BenchError::Panicked)?

@@ -1,5 +1,5 @@
-//! The benchmark's follower of the log: it knows the holder of each instance, and when each event was
-//! delivered.
+//! Follower of the log for the benchmark. It knows the holder of each instance, and the delivery time of each
+//! event.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -88,7 +88,7 @@ impl LogWatcher {
                 if let Some(value) = so(&seen) {
                     return Ok(value);
                 }
-                // The error can be taken, because it ends the benchmark.
+                // The error can be removed here, because it ends the benchmark.
                 if let Some(why) = seen.failed.take() {
                     return Err(why);
                 }
@@ -122,8 +122,8 @@ impl LogWatcher {
         self.until(guid, another).await
     }
 
-    /// Waits until the log contains `wanted` starts in total. Returns the time of the last one, or `None` if
-    /// there was none.
+    /// Waits until the log contains `wanted` starts in total. Returns the time of the last start, or `None`
+    /// if there was no start.
     pub(super) async fn wait_for_starts(&self, wanted: u64) -> Result<Option<Instant>, BenchError> {
         let enough = |seen: &LogState| (seen.counts.started >= wanted).then_some(seen.last_started);
         self.until("the start of instances", enough).await
@@ -135,7 +135,7 @@ impl LogWatcher {
     }
 
     /// Waits until the log contains `tasks` completed tasks in total. Returns the time of the last
-    /// completion, or `None` if there was none.
+    /// completion, or `None` if no task completed.
     pub(super) async fn wait_for_completions(&self, tasks: u64) -> Result<Option<Instant>, BenchError> {
         let enough = |seen: &LogState| (seen.counts.completed >= tasks).then_some(seen.last_completed);
         self.until("the completion of tasks", enough).await

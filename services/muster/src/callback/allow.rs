@@ -26,7 +26,7 @@ enum Targets {
     Host(String),
     /// Hosts below this domain name, if their addresses are public.
     Subdomains(String),
-    /// Addresses in this network, public or not, regardless of the host name.
+    /// Addresses in this network, regardless of the host name. The addresses may be public or private.
     Network(IpNet),
 }
 
@@ -77,7 +77,7 @@ fn is_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label) && !is_number
 }
 
-/// Rules for callback targets. Without rules all public addresses are allowed.
+/// Rules for callback targets. Without rules, all public addresses are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Allowed(Vec<Rule>);
 
@@ -88,7 +88,8 @@ impl FromIterator<Rule> for Allowed {
 }
 
 impl Allowed {
-    /// Returns rules that allow all public addresses and this host, for a cluster on a single host.
+    /// Returns the rules for a cluster on a single host. They allow all public addresses and the loopback
+    /// addresses of this host.
     pub(crate) fn with_loopback() -> Self {
         ["*", "127.0.0.0/8", "::1"].map(|rule| rule.parse().expect("valid rule")).into_iter().collect()
     }
@@ -99,7 +100,7 @@ impl Allowed {
         given.map(|rule| &rule.to).chain(self.0.is_empty().then_some(PUBLIC))
     }
 
-    /// Checks a target, as far as its host and address are known.
+    /// Checks the host and the address of a target, as far as they are known.
     ///
     /// # Errors
     /// The target is not allowed.
@@ -114,7 +115,7 @@ impl Allowed {
     /// Checks a host before its address is known.
     ///
     /// # Errors
-    /// The host is not allowed with any address.
+    /// The rules allow no address of the host.
     fn check_host(&self, scheme: Scheme, host: &str) -> Result<(), NotAllowed> {
         let name = normalize(host);
         let may = |to: &Targets| match to {
@@ -124,7 +125,7 @@ impl Allowed {
         if self.rules(scheme).any(may) { Ok(()) } else { Err(NotAllowed::Host { host: name }) }
     }
 
-    /// Checks an address, and the host name that resolved to it, if there is one.
+    /// Checks an address. If a host name resolved to the address, checks the host name, too.
     ///
     /// # Errors
     /// The address is not allowed.
@@ -169,7 +170,7 @@ pub(crate) enum NotAllowed {
         /// Host name that resolved to the address. `None` if the URL contains the address.
         host: Option<String>,
         address: IpAddr,
-        /// Kind of the address. `None` if it is public.
+        /// Kind of the address. `None` if the address is public.
         kind: Option<&'static str>,
     },
 }

@@ -1,16 +1,18 @@
 //! Classification of IP addresses as public or as a special kind, based on the IANA special-purpose address
-//! registries. Entries of the registries that are public count as public.
+//! registries. The registries also contain some globally reachable addresses. These addresses count as
+//! public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Returns the effective address: the embedded IPv4 address of an IPv6 address, if it has one.
+/// Returns the effective address. For an IPv6 address that embeds an IPv4 address, this is the IPv4 address.
+/// Otherwise, it is the address itself.
 pub(crate) fn effective_address(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let bytes = v6.octets();
     let last = || Ipv4Addr::new(bytes[12], bytes[13], bytes[14], bytes[15]);
     match v6.segments() {
         [0, 0, 0, 0, 0, 0xffff, ..] => last().into(),
-        // IPv6 address that the network translates to IPv4 (RFC 6052).
+        // The network translates this IPv6 address to IPv4 (RFC 6052).
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => last().into(),
         // 6to4: the IPv4 address follows the prefix.
         [0x2002, ..] => Ipv4Addr::new(bytes[2], bytes[3], bytes[4], bytes[5]).into(),
@@ -21,7 +23,7 @@ pub(crate) fn effective_address(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the kind of an address. `None` if it is public.
+/// Returns the kind of an address. `None` if the address is public.
 pub(crate) fn special_kind(address: IpAddr) -> Option<&'static str> {
     match effective_address(address) {
         IpAddr::V4(address) => special_kind_v4(address),
@@ -53,8 +55,8 @@ fn special_kind_v6(address: Ipv6Addr) -> Option<&'static str> {
         [0xfe80..=0xfebf, ..] => Some("link-local"),
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some("private"),
         [0xff00..=0xffff, ..] => Some("multicast"),
-        // Only 2000::/3 is allocated. Within it, Teredo, documentation and benchmarking addresses are not
-        // public.
+        // Only 2000::/3 is allocated. Within 2000::/3, Teredo, documentation and benchmarking addresses are
+        // not public.
         [0x2001, 0..=0x01ff | 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Some("reserved"),
         [0x2000..=0x3fff, ..] => None,
         _ => Some("reserved"),

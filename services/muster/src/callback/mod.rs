@@ -1,6 +1,6 @@
 //! Completion callbacks: restrictions on the URLs that clients set, and the HTTP call.
 //!
-//! A BBS calls URLs that clients choose, from within the network of its cluster. It therefore calls only
+//! A BBS calls URLs that clients choose, from within the network of its cluster. So the BBS calls only
 //! allowed targets, through the clients of [`outbound`], and follows no redirects. It reads only the status
 //! of a response.
 //!
@@ -30,8 +30,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of name resolution and connection setup.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Caller of task callbacks, with at most [`CALLBACKS_IN_FLIGHT`] concurrent calls. Each call uses a file
-/// descriptor.
+/// Caller of task callbacks. It makes at most [`CALLBACKS_IN_FLIGHT`] concurrent calls, because each call
+/// uses a file descriptor.
 #[derive(Debug)]
 pub(crate) struct Caller {
     clients: Clients<NotAllowed>,
@@ -50,7 +50,7 @@ impl Caller {
         Ok(Self { clients, permits: Semaphore::new(CALLBACKS_IN_FLIGHT) })
     }
 
-    /// Posts JSON to a URL. If the URL is secret, the result reveals nothing of it.
+    /// Posts JSON to a URL. If the URL is secret, the result contains no part of the URL.
     pub(crate) async fn call(&self, url: &str, is_secret: bool, body: String) -> CallbackResult {
         let refused =
             |why: &NotAllowed| CallbackResult::Refused(if is_secret { why.kind() } else { why.to_string() });

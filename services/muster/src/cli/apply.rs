@@ -95,8 +95,8 @@ pub(crate) async fn apply(args: ApplyArgs, global: &Global) -> Result<(), Failur
     batch.finish()
 }
 
-/// Waits for the changes of processes, and prints their results. The results of the other processes are
-/// reported even if one process does not settle.
+/// Waits for the changes of processes, and prints their results. If one process does not settle, the results
+/// of the other processes are still reported.
 async fn finish(
     session: &Session<'_>,
     batch: &mut Batch<'_>,
@@ -109,8 +109,8 @@ async fn finish(
     Ok(())
 }
 
-/// Refreshes a domain if every object of the files was applied. After a refresh, the cluster treats a process
-/// that it does not know as deliberately absent.
+/// Refreshes a domain if every object of the files was applied. In a refreshed domain, the cluster treats an
+/// unknown process as deliberately absent.
 async fn refresh(
     session: &Session<'_>,
     domain: Domain,
@@ -123,7 +123,7 @@ async fn refresh(
     Err(incomplete().while_doing(format!("refresh domain {domain}")))
 }
 
-/// Deletes an object that the files do not describe, if every object of the files was applied.
+/// Deletes an object that is missing in the files. Does nothing unless every object of the files was applied.
 async fn prune(
     session: &Session<'_>,
     name: &ObjectName,
@@ -139,8 +139,8 @@ fn incomplete() -> Failure {
     Failure::new(Exit::Conflict, "Incomplete", "some objects in the files could not be applied")
 }
 
-/// Returns the objects in the domains of the items that the items do not describe. Tasks are left out, because a
-/// task ends without being deleted.
+/// Returns the objects that are missing in the items, within the domains of the items. Leaves out tasks,
+/// because tasks end without being deleted.
 async fn unlisted_objects(client: &Client, items: &[FileItem]) -> Result<Vec<ObjectName>, Failure> {
     let listed: BTreeSet<ObjectName> = items.iter().map(|one| ObjectName::from_item(&one.item)).collect();
     let domains: BTreeSet<&Domain> = items.iter().map(|one| one.item.domain()).collect();
@@ -148,7 +148,7 @@ async fn unlisted_objects(client: &Client, items: &[FileItem]) -> Result<Vec<Obj
     for domain in domains {
         let only = ListFilter::domain(domain.clone());
         let lrps = client.lrps(&only).await?.rows;
-        // A deleted process is listed until its instances have stopped.
+        // A deleted process stays in the list until its instances have stopped.
         let lrps = lrps.into_iter().filter(|row| row.desired);
         found.extend(lrps.map(|row| ObjectName::Process(row.process_guid)));
         let periodics = client.periodics(&only).await?.rows;
@@ -194,8 +194,8 @@ pub(crate) async fn delete(args: DeleteArgs, global: &Global) -> Result<(), Fail
     if any { Err(Failure::silent(Exit::Differs)) } else { Ok(()) }
 }
 
-/// Returns the domain of an object. `None` if the object does not exist, and for a domain, which cannot be
-/// deleted.
+/// Returns the domain of an object. `None` if the object does not exist. Also `None` for a domain, because a
+/// domain cannot be deleted.
 async fn domain_of(client: &Client, name: &ObjectName) -> Result<Option<Domain>, Failure> {
     let found = match name {
         ObjectName::Process(guid) => {
@@ -215,8 +215,8 @@ async fn domain_of(client: &Client, name: &ObjectName) -> Result<Option<Domain>,
     }
 }
 
-/// Deletes an object. Returns the change of a process, which then stops its instances. Prints the result of
-/// other objects.
+/// Deletes an object. For a process, returns the change, so that the caller can wait until the instances have
+/// stopped. For other objects, prints the result.
 async fn delete_object(
     session: &Session<'_>,
     name: &ObjectName,

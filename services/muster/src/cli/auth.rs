@@ -1,5 +1,5 @@
-//! `muster auth`: manages the users of a NATS server. It creates their keys and certificates, and generates
-//! the configuration of the server with the permissions of each user's role.
+//! `muster auth`: manages the users of a NATS server. The commands create the keys and certificates of users.
+//! They also generate the server's configuration, with the permissions of each user's role.
 //!
 //! The commands change a folder and make a local server reload it. They contact no cluster.
 
@@ -20,7 +20,7 @@ use super::output::{Output, note};
 use super::table::{Cell, Table};
 use crate::error::{ServiceError, chain};
 
-/// Name of the NATS server program, which is signalled to reload its configuration.
+/// Name of the NATS server program. The commands signal this program to reload its configuration.
 const SERVER: &str = "nats-server";
 
 /// Subcommands of `muster auth`.
@@ -264,7 +264,7 @@ fn show_renewed(renewed: &[RenewedCertificate], global: &Global) -> Result<(), F
     })
 }
 
-/// Checks a listen address. The server would refuse an invalid one, or read it as a different setting.
+/// Checks a listen address. The server would refuse an invalid address, or read it as a different setting.
 fn check_address(text: &str) -> Result<(), Failure> {
     let valid =
         text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
@@ -316,8 +316,8 @@ fn init(folder: &Path, new: &StoreOptions<'_>, global: &Global) -> Result<(), Fa
     Ok(())
 }
 
-/// Opens a folder to change it. If a killed command or an earlier program version left outdated users there,
-/// first writes them again and makes the server reload them.
+/// Opens a folder to change it. A killed command or an earlier program version may have left outdated users
+/// in the folder. In this case, writes the users again first, and makes the server reload them.
 fn open(folder: &Path, pid_file: Option<&Path>) -> Result<Store, Failure> {
     let store = Store::open(folder)?;
     if store.is_outdated()? {
@@ -361,8 +361,8 @@ fn print_change(
     })
 }
 
-/// Makes the server reload its configuration if it runs on this host, else prints how to do it. Returns
-/// `true` if the server was signalled.
+/// Makes the server reload its configuration if the server runs on this host. Otherwise prints instructions
+/// for the reload. Returns `true` if the server was signalled.
 fn reload_server(store: &Store, pid_file: Option<&Path>) -> Result<bool, Failure> {
     let default_file = store.folder().join(server::PID_FILE);
     let file = pid_file.unwrap_or(&default_file);
@@ -389,8 +389,8 @@ fn manual_reload_hint(file: &Path) -> String {
     format!("make it reload its users on its own host: {SERVER} --signal reload={}", file.display())
 }
 
-/// Returns the server process that a pid file names, if it runs on this host. `None` if the pid belongs to
-/// another program, or to a process in a container.
+/// Returns the server process that a pid file names, if the server runs on this host. `None` if the pid
+/// belongs to another program, or to a process in a container.
 fn running_server(file: &Path) -> Option<Pid> {
     let pid = Pid::from_raw(fs::read_to_string(file).ok()?.trim().parse().ok()?)?;
     let program = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;

@@ -1,5 +1,5 @@
-//! Commands with several targets: the result of each is reported, and a failure does not stop the others. The
-//! exit status is that of the failures, or `Several` if they differ.
+//! Commands with several targets. The result of each target is reported, and a failure does not stop the
+//! remaining targets. The exit status is that of the failures, or `Several` if they differ.
 
 use super::args::Global;
 use super::failure::{Exit, Failure};
@@ -19,8 +19,8 @@ impl<'a> Batch<'a> {
         Self { global, count, failures: vec![] }
     }
 
-    /// Records the result of one target. Returns `None` if it failed. An unreachable cluster ends the
-    /// command, because the other targets would fail as well.
+    /// Records the result of one target. Returns `None` if the target failed. An unreachable cluster ends the
+    /// command, because the remaining targets would fail as well.
     pub(crate) fn record<T>(&mut self, became: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match became {
             Ok(done) => Ok(Some(done)),
@@ -48,7 +48,7 @@ impl<'a> Batch<'a> {
             .then(|| "targets that are not listed were not tried, or their outcome is unknown".to_owned())
     }
 
-    /// Returns the overall result. With several targets, the failures were already reported and only the exit
+    /// Returns the overall result. With several targets, the failures were already reported, so only the exit
     /// status remains.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         let mut exits = self.failures.iter().map(|failure| failure.exit);

@@ -73,9 +73,9 @@ async fn pack(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Res
     })
 }
 
-/// Returns two ranges. The first contains the entries around the moment. The second starts at the start of
-/// the log and has the same end, because only a log that starts at position 1 can be replayed. If no entry
-/// was decided around the moment, the first range contains only the last entry before it.
+/// Returns two ranges with the same end. The first contains the entries around the moment. The second begins
+/// at the start of the log, because only a log that starts at position 1 can be replayed. If no entry was
+/// decided around the moment, the first range contains only the last entry before the moment.
 async fn window(journal: &Journal, around: Moment, minutes: u64) -> Result<(Range, Range), Failure> {
     let end = journal.end().await.map_err(unreadable)?;
     let time = match around {

@@ -85,7 +85,7 @@ pub(crate) async fn run(
     global: &Global,
 ) -> Result<(), Failure> {
     // The default end is a position, not the current time. If a clock runs ahead, the newest decisions have
-    // times in the future, and an end at the current time would exclude them.
+    // times in the future. An end at the current time would exclude these decisions.
     let to = match to {
         Some(to) => to,
         None => AsOf::Position(end_of_log(&connect(global).await?).await?),
@@ -103,8 +103,8 @@ async fn rows(as_of: AsOf, about: Option<&str>, global: &Global) -> Result<(Rows
     let client = &shown.client;
     let only = find::only(global.domain.as_ref());
     let mut rows = Rows::new();
-    // The first answer fixes the position for all later queries. Domains are queried first because their
-    // freshness depends on the time as well as on the position.
+    // The first answer fixes the position for all later queries. Domains are queried first, because their
+    // freshness depends on both the time and the position.
     domains(&mut rows, client, global.domain.as_ref()).await?;
     let lrps = client.lrps_with_definitions(&only).await?.rows;
     insert_rows(&mut rows, Noun::Lrp, lrps, |row| row.process_guid.to_string());

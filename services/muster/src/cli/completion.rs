@@ -1,4 +1,4 @@
-//! Shell completion: the shell asks this program for candidates, which include live names of the cluster.
+//! Shell completion: the shell runs this program to get candidates, which include live names of the cluster.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::output;
 
-/// Variable that the scripts set when a shell asks for candidates.
+/// Environment variable that the completion scripts set when a shell requests candidates.
 pub(crate) const VARIABLE: &str = "MUSTER_COMPLETE";
 
-/// Maximum time to wait for the names of a cluster. Without an answer, no names are offered.
+/// Maximum time to wait for the names of a cluster. After a timeout, no names are offered.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Shells with completion.
@@ -61,7 +61,7 @@ pub(super) fn print_script(shell: CompletionShell) -> Result<(), Failure> {
     output::write_text(&String::from_utf8_lossy(&script))
 }
 
-/// Prints the candidates that a shell asks for. `Whole` is the complete command line.
+/// Prints the candidates for a shell. `Whole` is the complete command line.
 ///
 /// # Errors
 /// The shell is unknown, or the candidates cannot be written.
@@ -85,7 +85,7 @@ fn with_live_names(command: Command, noun: &str, whole: fn() -> Command) -> Comm
     })
 }
 
-/// Returns the kind of names that a noun stands for.
+/// Returns the kind of names that belongs to a noun of the command line.
 fn kind(noun: &str) -> Option<Names> {
     match noun {
         "lrp" => Some(Names::Processes),
@@ -100,7 +100,7 @@ fn kind(noun: &str) -> Option<Names> {
     }
 }
 
-/// Returns the kind of names that an argument takes below a noun.
+/// Returns the kind of names that an argument accepts below a noun.
 fn names_of(noun: &str, argument: &str) -> Option<Names> {
     match argument {
         "guid" | "guids" | "id" | "name" | "counts" => kind(noun),
@@ -112,13 +112,13 @@ fn names_of(noun: &str, argument: &str) -> Option<Names> {
 fn candidates(names: Names, whole: fn() -> Command) -> Vec<CompletionCandidate> {
     let global = global_options(whole);
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return vec![] };
-    // A shell cannot show an error, so a cluster that does not answer has no names.
+    // A shell cannot show an error. If the cluster does not answer, no names are offered.
     let found = runtime
         .block_on(async { tokio::time::timeout(PATIENCE, live_names(names, &global)).await.ok()?.ok() });
     found.unwrap_or_default().into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// Returns the options that locate the cluster, from the environment and from the line that is completed.
+/// Returns the options that locate the cluster, from the environment and from the incomplete command line.
 fn global_options(whole: fn() -> Command) -> Global {
     let line: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
     let matches: Option<ArgMatches> = whole().ignore_errors(true).try_get_matches_from(line).ok();
@@ -155,7 +155,7 @@ async fn live_names(names: Names, global: &Global) -> Result<Vec<String>, Failur
         }
         Names::Domains => {
             found.extend(client.domains().await?.rows.into_iter().map(|row| row.domain.to_string()));
-            // A domain that was never refreshed is known only by its objects.
+            // A domain without any refresh is known only by its objects.
             found.extend(client.lrps(&all).await?.rows.into_iter().map(|row| row.domain.to_string()));
             found.extend(client.tasks(&all).await?.rows.into_iter().map(|row| row.domain.to_string()));
         }

@@ -37,12 +37,12 @@ pub(crate) enum DeadLettersVerb {
     },
 }
 
-/// Journal entry that is in no table of the database.
+/// Journal entry that no table of the database contains.
 #[derive(Serialize)]
 struct DeadLetter {
     position: Position,
-    /// `true` if the projector waits at this entry. `false` if the entry is quarantined and the projector
-    /// continued.
+    /// `true` if the projector waits at this entry. `false` if the entry is quarantined and the projector has
+    /// skipped it.
     stops: bool,
     subject: String,
     why: String,
@@ -100,7 +100,7 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Returns the next entry after the position of the tables, if this program cannot read it.
+/// Returns the first entry after the position of the tables. `None` if this program can read the entry.
 async fn blocking_letter(stand: Position, global: &Global) -> Result<Option<DeadLetter>, Failure> {
     let journal = read_journal(global).await?;
     let known =

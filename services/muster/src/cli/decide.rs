@@ -1,5 +1,5 @@
-//! `muster decide`: prints, as JSON, the decision that a BBS with the given log would make on one command. It
-//! sends nothing to a cluster and writes nothing.
+//! `muster decide`: computes the decision of a BBS on one command, with a given log, and prints it as JSON.
+//! The command sends nothing to a cluster and writes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ fn parse_verb(text: &str) -> Result<Verb, InvalidValue> {
     Ok(Verb { noun: noun.to_owned(), verb: verb.to_owned() })
 }
 
-/// Outcome of a decision, as printed.
+/// Printed outcome of a decision.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 enum Outcome {
@@ -71,8 +71,8 @@ enum Outcome {
     Decided { position: Position, entries: Vec<StoredEntry> },
     /// The command would change nothing, so nothing would be appended.
     Unchanged { position: Position, version: Option<u64> },
-    /// The command would be refused. If it has several parts, `entries` are those of the parts before the
-    /// refused one.
+    /// The command would be refused. If the command has several parts, `entries` are the entries of the parts
+    /// before the refused part.
     Refused {
         position: Position,
         refusal: Refusal,

@@ -1,5 +1,6 @@
 //! Changes that each decision in a history made to the row of the history's target: the values before and
-//! after the decision. The projections apply the decisions, so this module contains no knowledge of events.
+//! after the decision. The projections apply the decisions to a World (the state folded from the log), so
+//! this module contains no knowledge of events.
 
 use std::collections::BTreeMap;
 

@@ -45,7 +45,7 @@ pub(crate) fn actor(actor: &Actor) -> String {
     }
 }
 
-/// Describes a decision, with one sentence for each event. `full` shows ids in full.
+/// Describes a decision, with one sentence for each event. If `full` is set, ids are not shortened.
 pub(crate) fn sentences(decision: &Decision, full: bool) -> Vec<String> {
     if decision.events.is_empty() {
         return vec![format!("{}: duplicate request, no change", target(&decision.aggregate))];
@@ -87,8 +87,8 @@ pub(crate) fn indices(indices: &Indices) -> String {
     indices.ranges().iter().map(range).collect::<Vec<_>>().join(",")
 }
 
-/// Formats slots such as `web/0` or `web/0-2,5`, and `web/0@v2` if the definition is not named after the
-/// process.
+/// Formats slots (indices of a process) such as `web/0` or `web/0-2,5`. If the definition is not named after
+/// the process, formats `web/0@v2`.
 fn format_slots(process: &str, places: &Places) -> String {
     let indices = indices(&places.indices);
     let definition = places.definition_id.as_str();
@@ -154,7 +154,7 @@ fn cells_changed(cells: &[(u32, desired::GlobalCell)], left: &Indices) -> String
     parts.join(", ")
 }
 
-/// Formats the isolation of a container; empty if it has none.
+/// Formats the isolation of a container. Empty if the container is not isolated.
 fn format_isolation(isolation: Isolation) -> String {
     match isolation.level() {
         Level::None => String::new(),
@@ -371,7 +371,7 @@ pub(crate) const fn cancel_reason(why: CancelReason) -> &'static str {
     }
 }
 
-/// Returns the trigger's name as in the specification (Nomad evaluation states).
+/// Returns the name that the specification uses for a trigger (Nomad evaluation states).
 pub(crate) const fn triggered_by(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Desire => "job-register",

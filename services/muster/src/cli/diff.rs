@@ -18,8 +18,8 @@ pub(crate) struct Comparison {
     pub(crate) process_guid: ProcessGuid,
     /// `true` if the process exists in the cluster.
     pub(crate) desired: bool,
-    /// Definition in the file, if it differs from the definition in the cluster. Applying the file would
-    /// replace the instances by a rollout to this definition.
+    /// Definition in the file, if it differs from the definition in the cluster. If the file is applied, a
+    /// rollout to this definition replaces the instances.
     rollout_to: Option<DefinitionId>,
     /// Differences, in the order of the fields.
     pub(crate) differences: Vec<Difference>,
@@ -30,9 +30,9 @@ pub(crate) struct Comparison {
 pub(crate) struct Difference {
     /// Path of the field, such as `action.run.args[0]`.
     pub(super) field: String,
-    /// Value in the cluster. `None` if the field is absent there.
+    /// Value in the cluster. `None` if the cluster lacks the field.
     pub(super) cluster: Option<Value>,
-    /// Value in the file. `None` if the field is absent there.
+    /// Value in the file. `None` if the file lacks the field.
     pub(super) file: Option<Value>,
 }
 
@@ -59,12 +59,13 @@ pub(crate) async fn compare(
 /// Compares a process of the cluster with a process of a file. `is_named` is `true` if the file sets the
 /// definition id.
 ///
-/// The flag is necessary because an id that equals the guid of the process may be set by the file or may be
-/// the default. In the second case the id is derived from the content of the definition.
+/// The flag is necessary because an id that equals the guid of the process has two possible sources. If the
+/// file sets the id, the id is used unchanged. If the id is the default, an id derived from the content of
+/// the definition replaces it.
 pub(crate) fn compare_lrps(known: &DesiredLrp, lrp: &DesiredLrp, is_named: bool) -> Comparison {
     let rollout_to = (known.definition != lrp.definition).then(|| definition_id(lrp, is_named));
-    // A definition with the same content replaces no instances, even if its id differs. An id that is derived
-    // from the content is not reported as a separate difference.
+    // A definition with the same content replaces no instances, even if its id differs. A derived id is not
+    // reported as a separate difference.
     let is_named = is_named || lrp.definition_id.as_str() != lrp.process_guid.as_str();
     let named = rollout_to.clone().filter(|_| is_named);
     let definition_id = named.unwrap_or_else(|| known.definition_id.clone());
@@ -75,7 +76,7 @@ pub(crate) fn compare_lrps(known: &DesiredLrp, lrp: &DesiredLrp, is_named: bool)
     Comparison { process_guid: lrp.process_guid.clone(), desired: true, rollout_to, differences }
 }
 
-/// Returns the id that the definition of a file is published under.
+/// Returns the published id of a file's definition.
 pub(crate) fn definition_id(lrp: &DesiredLrp, is_named: bool) -> DefinitionId {
     if is_named { lrp.definition_id.clone() } else { own_definition_id(lrp) }
 }
@@ -87,7 +88,7 @@ pub(super) fn differences(one: &Value, other: &Value) -> Vec<Difference> {
     found
 }
 
-/// Descends while both values are of the same kind, and records the differences.
+/// Compares values of the same kind recursively, and records the differences.
 fn walk(field: String, cluster: Option<&Value>, file: Option<&Value>, found: &mut Vec<Difference>) {
     match (cluster, file) {
         (cluster, file) if cluster == file => {}
@@ -118,7 +119,8 @@ fn key_of(value: &Value) -> Option<&str> {
     value.get("sealed")?.get("key")?.as_str()
 }
 
-/// Returns `true` if both values are sealed with the same key. Such values differ in their content.
+/// Returns `true` if both values are sealed with the same key. If these values differ, their plain texts
+/// differ.
 fn sealed_with_same_key(cluster: Option<&Value>, file: Option<&Value>) -> bool {
     let key = cluster.and_then(key_of);
     key.is_some() && key == file.and_then(key_of)

@@ -51,7 +51,7 @@ async fn poll_until_empty(
     after: Position,
     bar: &Bar,
 ) -> Result<String, Failure> {
-    // The client's read position includes the evacuation command, so every answer reflects it.
+    // The client's read position includes the evacuation command, so every answer reflects this command.
     debug_assert!(
         client.seen_position().is_some_and(|seen| seen >= after),
         "the client has read the evacuation command"
@@ -59,8 +59,8 @@ async fn poll_until_empty(
     let mut said = String::new();
     loop {
         let cell = find::cell(client, id).await?.row;
-        // A completed task uses no resources of the cell, but its record names the cell until it is deleted.
-        // Such tasks are not counted.
+        // A completed task uses no resources of the cell, but its record names the cell until the record is
+        // deleted. Such tasks are not counted.
         if let (0, 0, Some(gone)) = (cell.instances, cell.tasks, &cell.absent_reason) {
             return Ok(gone.clone());
         }

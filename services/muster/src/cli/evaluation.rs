@@ -1,5 +1,5 @@
-//! `muster evaluation`: lists, shows, follows and retries evaluations. An evaluation is shown with its cause,
-//! its chain and its placements.
+//! `muster evaluation`: lists, shows, follows and retries evaluations. The details of an evaluation contain
+//! its cause, its chain and its placements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use super::table::{Cell, Table, facts};
 use super::why::{describe, placements};
 use super::words::{age, count, one_line, short_id, time_of_day};
 
-/// Maximum number of links shown before and after an evaluation in its chain.
+/// Maximum number of links that are shown on each side of an evaluation in its chain.
 const MAX_LINKS: usize = 16;
 
 /// Evaluation with its chain, and the decisions that placed its instances.
@@ -39,7 +39,8 @@ struct EvaluationDetails {
 struct Link {
     evaluation: Evaluation,
     state: EvaluationState,
-    /// Evaluation that this one continues, or that caused it. `None` if this one starts the chain.
+    /// Evaluation that caused this evaluation, or that this evaluation continues. `None` if this evaluation
+    /// is the first of its chain.
     parent: Option<EvaluationId>,
 }
 
@@ -130,8 +131,8 @@ async fn stored_evaluations(
     Ok(rows.into_iter().filter(|row| row.subject == *subject).collect())
 }
 
-/// Returns a link for every evaluation in the history. The state is `Deleted` for evaluations that are no
-/// longer stored.
+/// Returns a link for every evaluation in the history. An evaluation that is no longer stored has the state
+/// `Deleted`.
 fn links(all: &[PositionedDecision], known: Vec<EvaluationRow>) -> Vec<Link> {
     let mut past = vec![];
     for PositionedDecision { decision, .. } in all {
@@ -162,7 +163,8 @@ fn evaluations_by_decision(all: &[Evaluation]) -> BTreeMap<DecisionId, Evaluatio
     joined.chain(made).collect()
 }
 
-/// Returns the chain that contains an evaluation: its predecessors, the oldest first, and its successors.
+/// Returns the chain of an evaluation: its predecessors, the oldest first, the evaluation itself, and its
+/// successors.
 fn chain(all: Vec<Link>, id: EvaluationId) -> Vec<Link> {
     let parents: BTreeMap<EvaluationId, Option<EvaluationId>> =
         all.iter().map(|link| (link.evaluation.id, link.parent)).collect();
@@ -183,7 +185,7 @@ fn chain(all: Vec<Link>, id: EvaluationId) -> Vec<Link> {
     all.into_iter().filter(|link| chain.contains(&link.evaluation.id)).collect()
 }
 
-/// Formats the chain as a tree, with each evaluation below the one that it continues.
+/// Formats the chain as a tree. Each evaluation is below the evaluation that it continues.
 fn tree(chain: &[Link], of: EvaluationId, look: RenderOptions) -> Vec<String> {
     let there: BTreeSet<EvaluationId> = chain.iter().map(|link| link.evaluation.id).collect();
     let roots = chain.iter().filter(|link| link.parent.is_none_or(|parent| !there.contains(&parent)));

@@ -34,7 +34,7 @@ pub(crate) struct PositionedDecision {
     pub(crate) decision: Decision,
 }
 
-/// Decision in a history, with the changes that it made to the object whose history is shown.
+/// Decision in a history, with its changes to the object of the history.
 #[derive(Clone, Debug, Serialize)]
 struct HistoryRow {
     #[serde(flatten)]
@@ -69,7 +69,7 @@ pub(crate) async fn run(verb: EventsVerb, global: &Global) -> Result<(), Failure
 }
 
 /// Returns the position of the last entry in the log. With `--as-of`, returns the position of the last entry
-/// at that moment.
+/// at the requested moment.
 pub(crate) async fn end_of_log(client: &Client) -> Result<Position, Failure> {
     if client.query_moment().is_some() {
         return Ok(client.cluster().await?.position);
@@ -145,8 +145,8 @@ async fn list(
     .await
 }
 
-/// Passes the entries after a position to `take`, until it returns `Break`. The entries are read page by page
-/// and not collected, because a log can be arbitrarily long.
+/// Passes the entries after a position to `take` until `take` returns `Break`. A log can be arbitrarily long,
+/// so the entries are read page by page and not collected.
 pub(crate) async fn for_each_entry(
     client: &Client,
     after: Position,
@@ -225,8 +225,8 @@ fn no_history(what: &str) -> Failure {
     Failure::new(Exit::NotFound, "ResourceNotFound", format!("the log has no entries about {what}"))
 }
 
-/// Prints the decisions about one container. The container may have ended long ago, so this reads the whole
-/// log.
+/// Prints the decisions about one container. The whole log is read, because the container may have ended long
+/// ago.
 async fn history_of_container(client: &Client, part: &str, output: Output) -> Result<(), Failure> {
     find::check_fragment("instance", part, find::INSTANCE_FORMS)?;
     let all = decisions_of(client.history(Position(0), None).await?.0);
@@ -348,7 +348,8 @@ impl EventFilter<'_> {
     }
 }
 
-/// Returns the table of a history for the standard output: on a terminal no wider than the terminal.
+/// Returns the table of a history for the standard output. On a terminal, the table is no wider than the
+/// terminal.
 fn fitted_table(told: &[HistoryRow], of: EventFilter<'_>, look: RenderOptions) -> Table {
     let whole = table(told, of, look);
     match Screen::output_width().filter(|width| *width < whole.content_width()) {
@@ -379,8 +380,8 @@ fn table(told: &[HistoryRow], of: EventFilter<'_>, look: RenderOptions) -> Table
     table
 }
 
-/// Returns the table of a history for a terminal that is too narrow for the whole one: without changed fields,
-/// with times in seconds, and with the actor and the reason in one column.
+/// Returns the table of a history for a terminal that is too narrow for the full table. Changed fields are
+/// omitted, times are in seconds, and the actor and the reason share a column.
 fn narrow_table(told: &[HistoryRow], of: EventFilter<'_>, look: RenderOptions) -> Table {
     let mut table = Table::new(&["TIME", "POSITION", "WHAT", "WHO, WHY"]);
     for row in told {
@@ -396,7 +397,7 @@ fn narrow_table(told: &[HistoryRow], of: EventFilter<'_>, look: RenderOptions) -
     table
 }
 
-/// Returns the reason of a decision: the words of the actor, or the position of the decision that caused it.
+/// Returns the reason of a decision: the text of the actor, or the position of the decision that caused it.
 fn reason(decision: &Decision, told: &[HistoryRow]) -> Option<String> {
     if let Some(reason) = &decision.reason {
         return Some(format!("\"{reason}\""));

@@ -39,7 +39,7 @@ const DEFAULT_SIZE: TerminalSize = TerminalSize { rows: 24, columns: 80 };
 const DEFAULT_TERM: &str = "xterm";
 /// Control character (Ctrl-D) that ends the input of a program on a terminal.
 const END_OF_INPUT: u8 = 4;
-/// Added to the number of a signal to form the exit status, as in shells: 137 for signal 9.
+/// Base of exit statuses for signals, as in shells. The number of the signal is added: 137 for signal 9.
 const SIGNAL_STATUS_BASE: i32 = 128;
 
 /// Session with a program in a container.

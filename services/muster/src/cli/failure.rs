@@ -12,7 +12,7 @@ use super::names::Names;
 use super::words::{InvalidValue, escape_text};
 use crate::error::chain;
 
-/// Exit status of the program. Each has one meaning; scripts depend on it.
+/// Exit status of the program. Each status has one meaning; scripts depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The command did its work.
@@ -88,7 +88,7 @@ pub(crate) fn exit_status_help() -> String {
 /// Failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// Exit status of this program, unless `program` is set.
+    /// Exit status of this program if `program` is not set.
     pub(crate) exit: Exit,
     /// Stable error code for scripts.
     pub(crate) code: String,
@@ -97,8 +97,8 @@ pub(crate) struct Failure {
     /// Invalid fields of the request.
     pub(crate) fields: Vec<BadField>,
     pub(crate) advice: Vec<String>,
-    /// Exit status of the program that `instance exec` ran; this program exits with the same status. `None`
-    /// if `exit` applies.
+    /// Exit status of the program that `instance exec` ran. If set, this program exits with the same status.
+    /// `None` if `exit` applies.
     pub(crate) program: Option<u8>,
 }
 
@@ -125,8 +125,8 @@ impl Failure {
         Refusal::not_found(what).into()
     }
 
-    /// Creates a failure for a closed standard output, for example a pager that was closed. The program exits
-    /// without a message.
+    /// Creates a failure for a closed standard output, for example after the user closed a pager. This
+    /// program exits without a message.
     pub(crate) fn broken_pipe() -> Self {
         Self::new(Exit::Done, "", "")
     }
@@ -136,7 +136,7 @@ impl Failure {
         Self::new(exit, "", "")
     }
 
-    /// Creates a failure that makes this program exit with the status of a program that it ran.
+    /// Creates a failure with the exit status of a program that this program ran.
     pub(crate) fn program_status(status: i32) -> Self {
         let program = Some(u8::try_from(status).unwrap_or(u8::MAX));
         Self { program, ..Self::silent(Exit::Failed) }
@@ -147,8 +147,8 @@ impl Failure {
         self.program.unwrap_or(self.exit as u8)
     }
 
-    /// Returns the exit status for `instance exec`, where the statuses of this program must differ from those
-    /// of the program that was run.
+    /// Returns the exit status for `instance exec`. There, the statuses of this program must differ from the
+    /// statuses of the program in the container.
     pub(crate) fn status_beside_program(&self) -> u8 {
         let is_own = [Exit::Done, Exit::NotStarted].contains(&self.exit);
         self.program.unwrap_or(if is_own { self.exit as u8 } else { Exit::NotReached as u8 })
@@ -281,7 +281,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Returns the failure for a process that does not run as desired. The message lists the instances that
+/// Returns the failure for a process whose instances do not all run. The message lists the instances that
 /// crashed or could not be placed.
 pub(crate) fn stuck_process(process: &str, rows: &[InstanceRow]) -> Failure {
     let unplaced = rows.iter().any(|row| row.placement_error.is_some());

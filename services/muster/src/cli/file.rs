@@ -1,4 +1,5 @@
-//! Files that describe desired state, in TOML or JSON, from a path or standard input.
+//! Files that describe desired state. Files are TOML or JSON, and are read from a path or from standard
+//! input.
 
 mod secret_files;
 
@@ -23,8 +24,9 @@ const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileItem {
     pub(crate) item: Item,
-    /// `true` if the item is a process, and the file sets a `definition_id` that equals its guid. A missing id
-    /// gets the same value, but then the id is derived from the content of the definition.
+    /// `true` if the item is a process, and the file sets a `definition_id` that equals the guid of the
+    /// process. If the file sets no id, the field has the same value, but the cluster derives the id from the
+    /// content of the definition.
     pub(crate) is_named: bool,
 }
 
@@ -106,7 +108,7 @@ fn read_file(path: &Path, domain: Option<&Domain>) -> Result<Vec<FileItem>, Fail
     Ok(items.into_iter().map(|item| FileItem { is_named: is_named(&item), item }).collect())
 }
 
-/// Reads all items of a file, and seals their secrets locally, as a BBS does before it decides.
+/// Reads all items of a file. Seals the secrets of the items locally, as a BBS does before a decision.
 pub(crate) fn sealed_items(path: &Path, domain: Option<&Domain>, keys: &Keys) -> Result<Vec<Item>, Failure> {
     let sealed = |item: Item| item.sealed(&keys.sealer());
     let items: Result<_, Refusal> = read_items(path, domain)?.into_iter().map(sealed).collect();
@@ -115,7 +117,7 @@ pub(crate) fn sealed_items(path: &Path, domain: Option<&Domain>, keys: &Keys) ->
     })
 }
 
-/// Lets the cluster seal the secrets of an item, so that it can be compared with the stored one.
+/// Lets the cluster seal the secrets of an item. The item can then be compared with the stored item.
 pub(crate) async fn sealed(client: &Client, item: Item) -> Result<Item, Failure> {
     let sealed = client.seal(item).await;
     sealed.map_err(|error| Failure::from(error).while_doing("seal the secrets of the file"))
@@ -171,8 +173,8 @@ pub(crate) fn read_value(path: &Path) -> Result<Value, Failure> {
         .map_err(|refusal| file_failure(path, refusal, &format!("read {}", display_path(path))))
 }
 
-/// Formats a TOML error. The faulty line is not quoted if the file contains secrets, or callback URLs, which
-/// may be secret.
+/// Formats a TOML error. The error does not quote the faulty line if the file contains secrets or callback
+/// URLs, which may be secret.
 fn without_secrets(error: &toml::de::Error, text: &str) -> String {
     if !text.contains("secret") && !text.contains("completion_callback_url") {
         return error.to_string();
@@ -181,7 +183,7 @@ fn without_secrets(error: &toml::de::Error, text: &str) -> String {
     format!("line {}: not shown because the file contains secrets", before.matches('\n').count() + 1)
 }
 
-/// Converts a refusal. A problem of the whole message is reported as a problem of the file.
+/// Converts a refusal. A problem of the whole message becomes a problem of the file.
 fn file_failure(path: &Path, refusal: Refusal, doing: &str) -> Failure {
     match &refusal.fields[..] {
         [whole] if whole.field == "message" => {

@@ -24,7 +24,8 @@ pub(super) async fn show(
         return Err(no_container(id));
     };
     find::check_domain(global, format!("instance {id}"), row.domain)?;
-    // Read by container guid, so that all pieces come from this container even if it is replaced.
+    // Each read names the guid of the container. All pieces therefore come from this container, even if
+    // another container replaces it.
     let guid = row.instance_guid.map_or_else(|| id.to_owned(), |guid| guid.to_string());
     let read = async |from: u64| {
         let found = client.files(&guid, path, from).await;
@@ -49,7 +50,7 @@ fn count(entries: &[FileEntry]) -> Option<u64> {
     u64::try_from(entries.len()).ok().filter(|count| *count > 0)
 }
 
-/// Copies a file to the standard output. Does not follow a file that grows while it is copied.
+/// Copies a file to the standard output. If the file grows during the copy, the new content is not copied.
 async fn copy(
     first: FileContent,
     output: Output,

@@ -26,14 +26,14 @@ pub(crate) const INSTANCE_FORMS: &str =
 /// An instance that a lookup found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundInstance {
-    /// Display name. Includes the definition if the user named it, or if another definition is known at the
+    /// Display name. Contains the definition if the user named it, or if another definition is known at the
     /// same index.
     pub(crate) name: String,
-    /// The row of the instance, and that of the evacuating instance at the same index if there is one.
+    /// The row of the instance, followed by the row of the evacuating instance at the same index, if any.
     pub(crate) rows: Vec<InstanceRow>,
 }
 
-/// Selector for the instances at an index, optionally of one definition.
+/// Selector for the instances at an index, optionally limited to one definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InstanceSelector {
     pub(crate) process: ProcessGuid,
@@ -125,9 +125,9 @@ pub(crate) async fn cell(client: &Client, id: &CellId) -> Result<ShowAnswer<Cell
     }
 }
 
-/// Returns the instance that `id` names, together with the evacuating instance at the same index if there is
-/// one. See [`INSTANCE_FORMS`] for the accepted forms. If the index has instances of several definitions and
-/// `id` names no definition, the active definition is used.
+/// Returns the instance with the name or id `id`, together with the evacuating instance at the same index, if
+/// any. See [`INSTANCE_FORMS`] for the accepted forms. If `id` names no definition and the index has
+/// instances of several definitions, selects the active definition.
 pub(crate) async fn instance(client: &Client, id: &str) -> Result<FoundInstance, Failure> {
     if let Some(which) = parse_selector(id)? {
         let name = which.to_string();
@@ -153,7 +153,7 @@ pub(crate) async fn instance(client: &Client, id: &str) -> Result<FoundInstance,
     Ok(FoundInstance { name: names.name(&instance_key(&found)), rows: vec![found] })
 }
 
-/// Returns an evaluation by its id, or by a fragment of it.
+/// Returns an evaluation by its id or a fragment of the id.
 pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRow, Failure> {
     let missing = |failure: Failure| {
         failure.advise(
@@ -184,7 +184,7 @@ pub(crate) fn parse_selector(id: &str) -> Result<Option<InstanceSelector>, Failu
     Ok(Some(InstanceSelector { process, index, definition }))
 }
 
-/// Rejects text that cannot be a fragment of an id, or that is too short.
+/// Rejects text that is too short, or that cannot be a fragment of an id.
 pub(crate) fn check_fragment(what: &str, text: &str, instead: &str) -> Result<(), Failure> {
     let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     if hex && text.len() >= MIN_FRAGMENT_LEN {
@@ -193,8 +193,8 @@ pub(crate) fn check_fragment(what: &str, text: &str, instead: &str) -> Result<()
     Err(Failure::usage(format!("invalid {what} {text:?}: expected {instead}")))
 }
 
-/// Returns the only row with an id that starts or ends with `part`. Fails if no row matches, or more than
-/// one.
+/// Returns the only row with an id that starts or ends with `part`. Fails if no row or more than one row
+/// matches.
 pub(crate) fn pick<T>(
     what: &str,
     part: &str,
@@ -223,7 +223,8 @@ pub(crate) fn matches(id: &str, part: &str) -> bool {
     id.starts_with(&part) || id.ends_with(&part)
 }
 
-/// Returns the failure for a missing object. Suggests a similar name, else a command that lists the names.
+/// Returns the failure for a missing object. Suggests a similar name if there is one, otherwise a command
+/// that lists the names.
 pub(super) fn missing<'a>(
     what: &str,
     name: &str,
@@ -247,7 +248,7 @@ pub(crate) fn check_domain(global: &Global, what: impl fmt::Display, own: Domain
     }
 }
 
-/// Replaces a `Forbidden` failure by a conflict if the resource to create already exists in another domain.
+/// If the resource to create already exists in another domain, replaces a `Forbidden` failure by a conflict.
 pub(crate) fn exists_in_other_domain(
     failure: Failure,
     what: impl fmt::Display,

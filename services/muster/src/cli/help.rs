@@ -83,14 +83,14 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Options of every command that a command honours, and that its help therefore shows.
+/// Global options that a command honours. The help of the command shows only these global options.
 pub(crate) type Options = &'static [&'static str];
 
 /// Commands that need no cluster.
 const LOCAL: Options = &["output"];
 /// Commands that read from a cluster.
 const READ: Options = &["output", "data", "nats", "timeout"];
-/// Commands that read from a cluster, and whose objects belong to a domain.
+/// Commands that read objects of a domain from a cluster.
 const READ_DOMAIN: Options = &["output", "data", "nats", "timeout", "domain"];
 /// Commands that change a cluster.
 const CHANGE: Options = &["output", "data", "nats", "timeout", "reason"];
@@ -101,7 +101,7 @@ const SERVICE: Options = &["nats", "creds", "tls_ca", "config", "log"];
 const REP: Options = &["nats", "creds", "tls_ca", "config", "log", "data"];
 const DEV: Options = &["data", "socket", "log"];
 
-/// Every command that can be run, with the options of every command that it honours and an example.
+/// Every command that can be run, with its honoured global options and an example.
 pub(crate) const COMMANDS: &[(&str, Options, &str)] = &[
     ("apply", CHANGE_DOMAIN, "muster apply shop.toml --dry-run"),
     ("delete", CHANGE_DOMAIN, "muster delete shop.toml"),
@@ -224,14 +224,14 @@ pub(crate) const COMMANDS: &[(&str, Options, &str)] = &[
     ("help", &[], "muster help lrp scale"),
 ];
 
-/// Returns `true` if the command with this path, such as `lrp scale`, honours an option of every command.
+/// Returns `true` if the command with this path, such as `lrp scale`, honours a global option.
 pub(crate) fn honours(path: &str, option: &str) -> bool {
     let found = COMMANDS.iter().find(|(known, ..)| *known == path);
     found.is_some_and(|(_, options, _)| options.contains(&option))
 }
 
-/// Adds the help texts to a command line. The help of a command shows those options of every command that it
-/// honours, or all of them if `show_all` is set.
+/// Adds the help texts to a command line. The help of a command shows its honoured global options, or all
+/// global options if `show_all` is set.
 pub(crate) fn with_help(command: Command, show_all: bool) -> Command {
     let is_global = |arg: &&Arg| arg.is_global_set() && arg.get_id() != "help_all";
     let globals: Vec<Arg> = command.get_arguments().filter(is_global).cloned().collect();
@@ -252,8 +252,8 @@ fn with_help_of_subcommands(mut command: Command, path: &str, globals: &[Arg], s
     command
 }
 
-/// Adds the example of a command, and its own copies of the options of every command, which differ from the
-/// original only in their visibility.
+/// Adds the example of a command, and its own copies of the global options. The copies differ from the
+/// originals only in their visibility.
 fn with_help_of_command(mut command: Command, path: &str, globals: &[Arg], show_all: bool) -> Command {
     let Some((_, options, example)) = COMMANDS.iter().find(|(known, ..)| *known == path) else {
         return command;
@@ -267,7 +267,7 @@ fn with_help_of_command(mut command: Command, path: &str, globals: &[Arg], show_
     command.after_help(format!("Example: {example}"))
 }
 
-/// Returns the list of all commands, grouped, with a line for each.
+/// Returns the list of all commands by group, with a line for each command.
 pub(crate) fn all_commands(root: &Command) -> String {
     let mut lines = vec![];
     for (group, names) in GROUPS {
@@ -283,7 +283,7 @@ pub(crate) fn all_commands(root: &Command) -> String {
     lines.join("\n")
 }
 
-/// Calls `visit` with the path of each command that can be run below `command`.
+/// Calls `visit` for each executable command below `command`, with the path of that command.
 pub(crate) fn leaves(command: &Command, path: &str, visit: &mut impl FnMut(&str, &Command)) {
     let mut subcommands = command.get_subcommands().filter(|sub| sub.get_name() != "help").peekable();
     if subcommands.peek().is_none() {

@@ -99,8 +99,8 @@ async fn show_ended(client: &Client, global: &Global, id: &str, missing: Failure
     Output::new(global).add_result(&row, ended_rows::describe_instance)
 }
 
-/// Returns the monitor results of an instance. `None` if it has no monitor, its cell does not answer, or the
-/// query is about a past position.
+/// Returns the monitor results of an instance. `None` if the instance has no monitor, its cell does not
+/// answer, or the query is about a past position.
 async fn health_of(client: &Client, row: &InstanceRow) -> Option<MonitorHealth> {
     let guid = row.instance_guid.filter(|_| client.query_moment().is_none())?;
     // Best effort: an instance is shown even if its cell does not answer.

@@ -111,7 +111,8 @@ enum RequestError {
     Refused(Failure),
 }
 
-/// Requests the quarantine from a BBS. The error distinguishes an unreachable BBS from a refusal.
+/// Requests the quarantine from a BBS. The error shows whether no BBS was reachable or a BBS refused the
+/// request.
 async fn asked(global: &Global, position: Position) -> Result<Ack, RequestError> {
     let client = connect(global).await.map_err(|failure| {
         if failure.exit == Exit::Unreachable {

@@ -1,4 +1,4 @@
-//! Direct access to the journal, for commands that read all of it or write it while no BBS runs.
+//! Direct access to the journal, for commands that read the whole journal, or write it while no BBS runs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::serve::{Nats, identity};
 /// Maximum time to wait for the stream of a NATS server.
 const STREAM_WAIT: Duration = Duration::from_secs(5);
 
-/// Opens the journal for reading, from the selected NATS server or the data folder of a local cluster, which
-/// may be running. A local journal is opened read-only. On a NATS server, the permissions of a projector
-/// exclude appends.
+/// Opens the journal for reading, from the selected NATS server or from the data folder of a local cluster.
+/// The local cluster may be running, so its journal is opened read-only. On a NATS server, the permissions of
+/// a projector exclude appends.
 ///
 /// # Errors
 /// The journal does not exist or cannot be read.
@@ -30,8 +30,8 @@ pub(crate) async fn read_journal(global: &Global) -> Result<Journal, Failure> {
     Ok(Journal::Sqlite(Sqlite::open_read_only(&folder).await.map_err(failed)?))
 }
 
-/// Opens the journal for inspection like [`read_journal`], but also opens a journal with lost or damaged
-/// entries, which no BBS would continue.
+/// Opens the journal for inspection. Unlike [`read_journal`], this function accepts a journal with lost or
+/// damaged entries, which a BBS would refuse.
 ///
 /// # Errors
 /// The journal does not exist or cannot be read.
@@ -47,7 +47,7 @@ async fn inspect_nats(global: &Global) -> Result<Journal, Failure> {
     Ok(Journal::JetStream(JetStream::inspect(connection).await.map_err(failed)?))
 }
 
-/// Opens the journal for writing while no BBS writes it.
+/// Opens the journal for writing. No BBS may write it at the same time.
 ///
 /// # Errors
 /// The journal does not exist, another process has it open, or it cannot be written.
@@ -82,7 +82,7 @@ fn connection_identity(
         .ok_or_else(|| Failure::usage("no NATS server is set: pass --nats URL, or set MUSTER_NATS_URL"))?;
     let (id, _) = identity("operator")?;
     let name = format!("{id} at the journal");
-    // The server grants an authenticated user its own inbox only.
+    // The server grants an authenticated user only its own inbox.
     let inbox = match role(global) {
         Some(Role::Operator(who)) => Inbox::Operator(who),
         Some(Role::Auditor(who)) => Inbox::Auditor(who),

@@ -66,7 +66,7 @@ pub(crate) enum Move {
     Last,
 }
 
-/// Returns the movement that a key stands for. `None` for all other keys.
+/// Returns the movement that a key causes. `None` for all other keys.
 pub(crate) const fn movement(key: Key) -> Option<Move> {
     match key {
         Key::Up | Key::Char('k') => Some(Move::Up),

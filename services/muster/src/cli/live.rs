@@ -1,5 +1,5 @@
-//! Live view of a local cluster: instances, tasks and recent events. Pure: takes rows, events and the time,
-//! and returns lines.
+//! Live view of a local cluster: instances, tasks and recent events. The functions are pure: they take rows,
+//! events and the time, and return lines.
 
 use std::collections::VecDeque;
 
@@ -26,9 +26,9 @@ const MIN_HEADING_HEIGHT: usize = 16;
 /// State of the live view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// Problems that keep the whole cluster from working. They are shown first and never cut.
+    /// Problems that keep the whole cluster from working. They are shown first and never shortened.
     pub(crate) problems: Vec<String>,
-    /// Lines above the title, which do not scroll. A low terminal leaves them out.
+    /// Lines above the title. They do not scroll, and are left out on a low terminal.
     pub(crate) heading: Vec<String>,
     /// Line above the tables.
     pub(crate) title: String,
@@ -42,12 +42,13 @@ pub(crate) struct View {
     pub(crate) has_keys: bool,
     /// Number of table lines scrolled past.
     scrolled: usize,
-    /// Number of visible table lines; `last` is the greatest valid value of `scrolled`.
+    /// Number of visible table lines. `last` is the greatest valid value of `scrolled`.
     page: usize,
     last: usize,
 }
 
-/// Sorts by severity: failures, then work without a cell, then the rest. Each group is sorted by name.
+/// Sorts by severity: failures, followed by work without a cell, followed by the rest. Each group is sorted
+/// by name.
 pub(crate) fn sort_by_severity(instances: &mut [InstanceRow], tasks: &mut [TaskRow]) {
     let bad = |row: &InstanceRow| match row.state {
         InstanceState::Crashed => 0,
@@ -213,7 +214,7 @@ mod tests {
         };
         let mut view = View { has_keys: true, ..view(2, 3) };
         view.heading = vec![
-            "logs: muster instance logs ID, or /run/user/1000/muster/dev/cells/CELL/containers/ID/log".into(),
+            "logs: muster logs ID, or /run/user/1000/muster/development/cells/CELL/containers/ID/log".into(),
         ];
         view.instances[0] = crashed;
         view.events.push_back(
@@ -267,7 +268,7 @@ mod tests {
         assert_eq!(visible_instances(&mut view), ["web/16", "web/17", "web/18", "web/19"]);
         view.scroll(Move::Down);
         assert_eq!(visible_instances(&mut view)[0], "web/16");
-        // After the list became shorter, its first line is visible again.
+        // The list is shorter now, so its first line is visible again.
         view.instances.truncate(2);
         assert_eq!(visible_instances(&mut view), ["web/0", "web/1"]);
         view.scroll(Move::PageUp);

@@ -66,14 +66,14 @@ async fn write(
     };
     sink.finish()?;
     if file == Path::new("-") {
-        // The standard output carries the export itself.
+        // The export itself goes to standard output, so the summary does not.
         note(&summary(output, &manifest, &told)?);
         return Ok(());
     }
     output.write_one(&manifest, |manifest, _| manifest_summary(manifest) + &told)
 }
 
-/// Returns the summary of an export for the standard error: text for people, the manifest for programs.
+/// Returns the summary of an export for standard error: text for people, or the manifest for programs.
 fn summary(output: Output, manifest: &Manifest, told: &str) -> Result<String, Failure> {
     if output.is_human_readable() {
         return Ok(manifest_summary(manifest) + told);
@@ -124,7 +124,7 @@ pub(super) async fn import(
     })
 }
 
-/// Opens the journal to import into. Creates it if it does not exist.
+/// Opens the target journal of an import. Creates the journal if it does not exist.
 async fn open(
     global: &Global,
     place: JournalLocation,

@@ -56,7 +56,7 @@ pub(crate) async fn run(args: LogsArgs, global: &Global) -> Result<(), Failure> 
     show(client.logs(source, follow), &id, follow, output).await
 }
 
-/// Returns the process that an id names. `None` if there is none.
+/// Returns the process that an id names. `None` if no process has this id.
 async fn process(client: &Client, id: &str) -> Result<Option<LrpRow>, Failure> {
     let Ok(guid) = ProcessGuid::new(id) else { return Ok(None) };
     match client.lrp(&guid).await {
@@ -66,7 +66,8 @@ async fn process(client: &Client, id: &str) -> Result<Option<LrpRow>, Failure> {
     }
 }
 
-/// Returns the log of the task that an id names. `None` if there is none and `must_exist` is not set.
+/// Returns the log of the task that an id names. `None` if the task does not exist and `must_exist` is not
+/// set.
 async fn task_log(
     client: &Client,
     global: &Global,
@@ -83,13 +84,14 @@ async fn task_log(
     Ok(Some(LogSource::Task(guid.to_string())))
 }
 
-/// Returns `true` if an id can only be the name of a process or of a task.
+/// Returns `true` if an id has the form of a name of a process or task, and cannot be a part of an instance
+/// guid.
 fn is_misspelt(id: &str) -> Result<bool, Failure> {
     let is_name = find::parse_selector(id)?.is_none() && ProcessGuid::new(id).is_ok();
     Ok(is_name && find::check_fragment("instance", id, find::INSTANCE_FORMS).is_err())
 }
 
-/// Returns the failure for a name that no process and no task has. The failure suggests similar names.
+/// Returns the failure for a name without a process or task. The failure suggests similar names.
 async fn no_such_name(client: &Client, id: &str) -> Result<Failure, Failure> {
     let all = ListFilter::default();
     let (lrps, tasks) = (client.lrps(&all).await?.rows, client.tasks(&all).await?.rows);
@@ -98,8 +100,8 @@ async fn no_such_name(client: &Client, id: &str) -> Result<Failure, Failure> {
     Ok(find::missing(&format!("a process or task {id}"), id, names, "muster ps"))
 }
 
-/// Selects the log to read. `PROCESS/INDEX` and `PROCESS/INDEX@DEFINITION` are passed on unresolved, so that
-/// a follower continues with the next container.
+/// Selects the log to read. `PROCESS/INDEX` and `PROCESS/INDEX@DEFINITION` are not resolved to a container,
+/// so that a follower continues with the next container.
 async fn instance_log(
     client: &Client,
     global: &Global,
@@ -145,8 +147,8 @@ fn never_crashed(id: &str) -> Failure {
         .advise(format!("see muster history instance {id}"))
 }
 
-/// Prints one log. Human-readable output is the unchanged text. Machine-readable output has one item per line
-/// of the log.
+/// Prints one log. Human-readable output is the unchanged text. Machine-readable output has one item for each
+/// line of the log.
 async fn show(mut log: LogReader, of: &str, follow: bool, output: Output) -> Result<(), Failure> {
     let mut lines = Lines::default();
     if !follow {

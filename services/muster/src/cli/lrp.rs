@@ -37,7 +37,7 @@ pub(super) struct ChangeResult<'a> {
     pub(super) version: u64,
 }
 
-/// Value of `action` if the object already was in the requested state.
+/// Value of `action` if the object was already in the requested state.
 pub(super) const UNCHANGED: &str = "unchanged";
 
 /// Context that all commands for processes share.
@@ -71,7 +71,8 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             several.finish()
         }
         LrpVerb::Update { guid, instances, priority, routes, annotation, wait } => {
-            // The file is parsed before the client connects, so that an invalid file is reported without a cluster.
+            // The file is parsed before the client connects, so an invalid file is reported even without a
+            // cluster.
             let routes = routes.map(|file| read_routes(&file)).transpose()?;
             let update = DesiredLrpUpdate { instances, priority, routes, annotation, policies: None };
             if update == DesiredLrpUpdate::default() {
@@ -111,7 +112,7 @@ impl<'a> Session<'a> {
         Ok(Self { client: connect(global).await?, global, output: Output::new(global) })
     }
 
-    /// Creates or updates a process. `is_named` is `true` if the file sets its definition id.
+    /// Creates or updates a process. `is_named` is `true` if the file sets the definition id.
     pub(super) async fn apply(
         &self,
         client: &Client,
@@ -148,14 +149,15 @@ impl<'a> Session<'a> {
         let action = if events.is_empty() { UNCHANGED } else { "updated" };
         let target = match rollout_target(&events) {
             Some(target) => Some(target),
-            // If the command started no rollout, one to the definition of the file may already be in
+            // If the command started no rollout, a rollout to the definition of the file may already be in
             // progress.
             None => find::lrp(&self.client, &guid).await?.row.definition_id,
         };
         Ok(ProcessChange { guid, done, action, target })
     }
 
-    /// Waits until a change has been carried out, unless `detach` is set, and prints the result.
+    /// Prints the result of a change. Unless `detach` is set, first waits until the change has been carried
+    /// out.
     pub(super) async fn finish(&self, change: ProcessChange, detach: bool) -> Result<(), Failure> {
         let ProcessChange { guid, done, action, target } = change;
         let asked = target.as_ref().map_or(WaitCondition::Instances, WaitCondition::Rollout);
@@ -179,7 +181,8 @@ impl<'a> Session<'a> {
         events_of(&self.client, &format!("lrp:{guid}"), done).await
     }
 
-    /// Returns the target definition of the rollout that a command started. `None` if it started no rollout.
+    /// Returns the target definition of the rollout that a command started. `None` if the command started no
+    /// rollout.
     pub(super) async fn started_rollout(
         &self,
         guid: &ProcessGuid,
@@ -215,7 +218,7 @@ impl<'a> Session<'a> {
         self.replace_all(guid, &client, Purpose::Restart, detach).await
     }
 
-    /// Replaces every instance by one with the same definition.
+    /// Replaces every instance by a new instance with the same definition.
     pub(super) async fn replace_all(
         &self,
         guid: &ProcessGuid,
@@ -233,7 +236,7 @@ impl<'a> Session<'a> {
 
     async fn list(&self) -> Result<(), Failure> {
         let only = find::only(self.global.domain.as_ref());
-        // A table has no room for definitions. Machine-readable output includes them.
+        // A table is too narrow for definitions. Machine-readable output includes them.
         let listed = if self.output.is_human_readable() {
             self.client.lrps(&only).await?
         } else {
@@ -267,7 +270,7 @@ impl<'a> Session<'a> {
         self.settle_and_print(guid, done, action, WaitCondition::Instances, detach).await
     }
 
-    /// Deletes a process, whose instances then stop.
+    /// Deletes a process. Its instances then stop.
     pub(super) async fn delete(&self, guid: &ProcessGuid) -> Result<ProcessChange, Failure> {
         let (_, client) = self.existing(guid, "delete").await?;
         let deleted = client.remove_lrp(guid.clone()).await;
@@ -276,7 +279,8 @@ impl<'a> Session<'a> {
         Ok(ProcessChange { guid: guid.clone(), done, action: "deleted", target: None })
     }
 
-    /// Waits until the change has been carried out, unless `detach` is set, and prints the result.
+    /// Prints the result of the change. Unless `detach` is set, first waits until the change has been carried
+    /// out.
     pub(super) async fn settle_and_print(
         &self,
         guid: &ProcessGuid,
@@ -316,12 +320,12 @@ impl<'a> Session<'a> {
         let changed =
             ChangeResult { process_guid: guid, action, definition_id, carried_out, position, version };
         self.tell(&changed, &text)?;
-        // Ctrl-C ends the whole command, including the work that would follow.
+        // Ctrl-C ends the whole command, including its remaining steps.
         if watched == WaitResult::Interrupted { Err(Failure::silent(Exit::Interrupted)) } else { Ok(()) }
     }
 
-    /// Returns `false` if the target definition has no monitor. Its instances are RUNNING as soon as they
-    /// start, even if they crash a moment later.
+    /// Returns `false` if the target definition has no monitor. Without a monitor, instances are RUNNING as
+    /// soon as they start, even if they crash a moment later.
     async fn is_monitored(&self, guid: &ProcessGuid) -> bool {
         let lrp = self.client.lrp(guid).await.ok().and_then(|one| one.row.to_desired());
         lrp.is_none_or(|lrp| lrp.definition.monitor.is_some())
@@ -372,8 +376,8 @@ fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, Failure> {
     }
 }
 
-/// Reads routing data from a file: an object with one entry per router. The value of an entry may be any JSON
-/// and is stored as text.
+/// Reads routing data from a file: an object with one entry per router. The value of an entry may be any
+/// JSON, and is stored as text.
 fn read_routes(path: &Path) -> Result<Routes, Failure> {
     match file::read_value(path)? {
         Value::Object(routers) => {

@@ -1,7 +1,7 @@
 //! Command line client: sends queries and commands to a cluster, and prints the replies.
 //!
 //! Commands reach the cluster through the bus, so they work the same with a local cluster and with NATS. Pure
-//! functions ([`rows`], [`describe`], [`live`]) render the output. All replies are written by [`output`], and
+//! functions ([`rows`], [`describe`], [`live`]) render the output. [`output`] writes all replies, and
 //! [`failure`] assigns an exit status to every failure.
 
 mod apply;
@@ -108,8 +108,8 @@ pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> E
 
 fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Result<(), Failure> {
     check(global)?;
-    // The client returns errors as part of its results, so only warnings of Muster itself are logged by
-    // default.
+    // The client returns errors as part of its results. By default, therefore, only warnings of Muster itself
+    // are logged.
     telemetry::start(global.log.as_deref(), "muster=warn,bus=off", global.log_format.into())
         .map_err(|error| Failure::usage(error.to_string()))?;
     // Projections are folded and written concurrently.
@@ -123,7 +123,8 @@ fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Resu
         let past = moment::PastView::as_of(as_of, global).await?;
         let global = Global { past: Some(past.clone()), ..global.clone() };
         let done = dispatch::<Whole>(command, &global).await;
-        // A failed command has printed nothing. The exception is an unhealthy status, which fails silently.
+        // A failed command has printed nothing, with one exception: an unhealthy status prints its result and
+        // fails silently.
         let is_shown = done.as_ref().err().is_none_or(Failure::is_silent);
         if is_shown && Output::new(&global).is_human_readable() {
             past.print_position();
@@ -183,7 +184,8 @@ async fn dispatch<Whole: CommandFactory>(command: Command, global: &Global) -> R
 
 /// Refuses a domain flag that the command ignores, and an output format that the command does not support.
 ///
-/// The environment and the options file may set a domain for all commands, so only the flag is refused.
+/// The environment and the options file may set a domain for all commands. Therefore only the flag is
+/// refused.
 pub(crate) fn check(global: &Global) -> Result<(), Failure> {
     if global.output == Format::Csv && global.command != "sql" {
         let why = "invalid output format csv: only muster sql supports it; use -o table, json or jsonl";
@@ -226,7 +228,7 @@ fn print_help(whole: clap::Command, words: &[String]) -> Result<(), Failure> {
     output::write_text(&command.render_long_help().to_string())
 }
 
-/// Writes a man page for the program and one for each command.
+/// Writes one man page for the program and one for each command.
 fn write_man_pages(whole: clap::Command, folder: &Path) -> Result<(), Failure> {
     clap_mangen::generate_to(help::with_help(whole, false), folder).map_err(|error| {
         Failure::new(Exit::Failed, "File", format!("can't write to {}: {error}", folder.display()))

@@ -51,7 +51,7 @@ impl PastView {
         }
     }
 
-    /// Prints the position that was shown to the standard error.
+    /// Prints to the standard error the position that was shown.
     pub(crate) fn print_position(&self) {
         if let Some(position) = self.position() {
             note(&format!("as of position {position}, {}", self.at));

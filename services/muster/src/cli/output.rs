@@ -1,4 +1,4 @@
-//! Output of the command line. Results go to the standard output, everything else to the standard error.
+//! Output of the command line. Results go to standard output, everything else to standard error.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -29,9 +29,10 @@ pub(crate) struct Output {
     pub(crate) format: Format,
     colour: bool,
     full_ids: bool,
-    /// `true` if control characters in text from programs and clients are escaped, for a terminal.
+    /// `true` if control characters in text of programs and clients must be escaped, because the output is a
+    /// terminal.
     safe: bool,
-    /// Time of the shown state. `None` if it is the present.
+    /// Time of the shown state. `None` for the present state.
     at: Option<Timestamp>,
 }
 
@@ -116,8 +117,8 @@ impl Output {
         }
     }
 
-    /// Adds one of the results of a command. With `--output json`, [`finish`] writes all of them as one
-    /// value: the result itself, or a list if there are several.
+    /// Adds one result of a command. With `--output json`, [`finish`] writes all results as one value: the
+    /// result itself, or a list if there are several results.
     pub(crate) fn add_result<T: Serialize>(
         self,
         thing: &T,
@@ -133,12 +134,13 @@ impl Output {
         }
     }
 
-    /// Makes the JSON output a list, regardless of how many results [`Output::add_result`] adds.
+    /// Makes the JSON output a list, even if [`Output::add_result`] adds fewer than two results.
     pub(crate) fn begin_list(self) {
         ANSWER.lock().is_list = self.format == Format::Json;
     }
 
-    /// Writes an item of a stream that continues until the user ends it. JSON items are written one per line.
+    /// Writes an item of a stream. The stream continues until the user ends it. JSON items are written one
+    /// per line.
     pub(crate) fn write_stream_item<T: Serialize>(
         self,
         thing: &T,
@@ -151,7 +153,7 @@ impl Output {
     }
 }
 
-/// JSON results of the running command, until [`finish`] writes them.
+/// JSON results of the running command. [`finish`] writes them.
 static ANSWER: Answer = Answer(Mutex::new(Values { values: vec![], is_list: false }));
 
 struct Answer(Mutex<Values>);
@@ -177,8 +179,8 @@ impl Values {
     }
 }
 
-/// Writes the collected JSON results as one value, if there are any. A command that fails also writes the
-/// results up to its failure.
+/// Writes the collected JSON results as one value, if there are any. If a command fails, the results before
+/// the failure are written.
 pub(crate) fn finish() -> Result<(), Failure> {
     let text = std::mem::replace(&mut *ANSWER.lock(), Values { values: vec![], is_list: false }).text();
     write_line(&text)
@@ -209,7 +211,7 @@ pub(crate) fn write_text(text: &str) -> Result<(), Failure> {
     write_bytes(text.as_bytes())
 }
 
-/// Writes bytes unchanged to the standard output, and flushes it.
+/// Writes bytes unchanged to standard output, and flushes standard output.
 pub(crate) fn write_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| {
@@ -227,7 +229,7 @@ pub(crate) fn decode_base64(data: &str) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Writes a line to the standard error. Write errors are ignored, since they could not be reported anywhere.
+/// Writes a line to standard error. Write errors are ignored, because there is no other place to report them.
 pub(crate) fn note(text: &str) {
     write_note(&escape_text(text));
 }
@@ -249,7 +251,7 @@ pub(crate) fn report_failure(failure: &Failure, global: &Global) {
     }
 }
 
-/// Returns `true` if output is coloured. The user's option takes precedence, then `NO_COLOR` and
+/// Returns `true` if output is coloured. The user's option takes precedence, followed by `NO_COLOR` and
 /// `CLICOLOR_FORCE`. Otherwise a terminal gets colours unless `TERM` is `dumb`.
 fn colour(wanted: Color, terminal: bool, environment: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name| environment(name).is_some_and(|value| !value.is_empty());

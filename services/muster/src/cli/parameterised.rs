@@ -33,11 +33,11 @@ use super::{find, task};
 struct ChangeResult<'a> {
     parameterised_guid: &'a ParameterisedGuid,
     action: &'a str,
-    /// Number of the requested or cancelled dispatch.
+    /// Number of the dispatch that was requested or cancelled.
     number: Option<u64>,
     /// Task of the dispatch. The task exists once the dispatch is launched.
     task_guid: Option<&'a TaskGuid>,
-    /// Number of dispatches that wait before this one. `None` if it was launched.
+    /// Number of dispatches that wait before this dispatch. `None` if this dispatch was launched.
     waits_behind: Option<u64>,
     position: Position,
     version: u64,
@@ -156,7 +156,7 @@ async fn dispatch(
     let done = client.dispatch(guid.clone(), dispatch).await.map_err(|error| {
         let mut failure = Failure::from(error);
         if failure.message.starts_with("key ") {
-            // The advice is about request ids.
+            // The existing advice is about request ids, so it does not apply here.
             failure.advice.clear();
         }
         doing(failure)
@@ -166,8 +166,7 @@ async fn dispatch(
         .dispatched_task_guid(number)
         .map_err(|error| doing(Failure::new(Exit::Failed, "InvalidRequest", error.to_string())))?;
     if !wait {
-        // The parameterised task may have been removed after the dispatch. In this case the dispatch does not
-        // wait.
+        // The parameterised task may have been removed after the dispatch. The dispatch then no longer waits.
         let row = client.parameterised_one(guid).await.ok().map(|one| one.row);
         let queued = row.into_iter().flat_map(|row| row.queued);
         let before = queued.enumerate().find(|(_, waiting)| waiting.number == number);
@@ -176,8 +175,8 @@ async fn dispatch(
         let changed = ChangeResult { number, task_guid, waits_behind, ..changed(guid, "dispatched", done) };
         return output.add_result(&changed, |changed, _| dispatch_text(changed));
     }
-    // If the user passed a key, the reply may name an earlier dispatch with the same key. Its end may be
-    // anywhere in the log.
+    // If the user passed a key, the reply may name an earlier dispatch with the same key. The end of the
+    // earlier dispatch may be anywhere in the log.
     let after = if has_key { Position(0) } else { done.position };
     let limit = global.timeout;
     let waits = Box::pin(client.wait_for_dispatch(&task_guid, after, limit.unwrap_or(Duration::MAX)));
@@ -202,7 +201,7 @@ fn dispatch_text(changed: &ChangeResult<'_>) -> String {
     format!("parameterised task {guid} dispatched{task}{waits}")
 }
 
-/// Creates a parameterised task, or updates it if it is already desired. Prints the result.
+/// Creates a parameterised task. If the task is already desired, updates it. Prints the result.
 pub(super) async fn apply(
     client: &Client,
     desired: DesiredParameterised,
@@ -221,7 +220,7 @@ async fn desire_or_update(
 ) -> Result<(&'static str, Ack), Failure> {
     let (guid, domain) = (desired.parameterised_guid.clone(), desired.domain.clone());
     let desired = seal(client, desired).await?;
-    // A client-supplied request id may belong to an earlier update. In this case the update is sent again.
+    // A request id that the client chose may belong to an earlier update. The update is then sent again.
     let exists = |error: &Error| matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused));
     let error = match client.desire_parameterised(desired.clone()).await {
         Ok(done) => return Ok(("desired", done)),
@@ -240,7 +239,7 @@ async fn desire_or_update(
     Err(find::exists_in_other_domain(error.into(), format!("parameterised task {guid}"), known, &domain))
 }
 
-/// Returns the desired state with sealed secrets, as the cluster stores it.
+/// Returns the desired state with sealed secrets, in the form that the cluster stores.
 async fn seal(client: &Client, desired: DesiredParameterised) -> Result<DesiredParameterised, Failure> {
     let item = client.seal(Item::Parameterised(Box::new(desired.clone()))).await?;
     Ok(if let Item::Parameterised(sealed) = item { *sealed } else { desired })
@@ -260,8 +259,8 @@ pub(super) fn desired_from_row(row: &ParameterisedRow) -> Option<DesiredParamete
     })
 }
 
-/// Returns `true` if the row already matches `desired`. The version does not show this, because dispatches
-/// increment it as well.
+/// Returns `true` if the row already matches `desired`. The version is not sufficient for this check, because
+/// dispatches increment the version, too.
 fn row_matches(row: &ParameterisedRow, desired: &DesiredParameterised) -> bool {
     desired_from_row(row).as_ref() == Some(desired)
 }

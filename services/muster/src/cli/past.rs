@@ -1,4 +1,5 @@
-//! Past rollouts of a process, reconstructed from the log. Pure: takes decisions and returns rollouts.
+//! Past rollouts of a process, reconstructed from the log. All functions are pure: they take decisions and
+//! return rollouts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,22 +18,22 @@ use super::words::{age, one_line, short_id};
 /// A rollout, reconstructed from the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct PastRollout {
-    /// Number of the rollout in the current life of the process (the time since its last creation), starting
+    /// Number of the rollout in the current epoch of the process (the time since its last creation), starting
     /// at 1.
     pub(crate) number: u32,
     pub(crate) kind: Kind,
     /// Definition that every index should run.
     pub(crate) target: DefinitionId,
-    /// Outcome, or the current status if the rollout is not over.
+    /// Outcome of the rollout. The current status if the rollout is not over.
     pub(crate) status: &'static str,
-    /// Reason for the start. `None` if the log has none.
+    /// Reason for the start. `None` if the log contains no reason.
     pub(crate) reason: Option<String>,
     /// Actor that started the rollout.
     pub(crate) actor: String,
     /// Position of the entry that started the rollout.
     pub(crate) position: Position,
     pub(crate) started_at: Timestamp,
-    /// `None` if the rollout is not over.
+    /// Time when the rollout ended. `None` if the rollout is not over.
     pub(crate) ended_at: Option<Timestamp>,
     /// Number of instances to replace.
     pub(crate) total: u32,
@@ -77,7 +78,7 @@ impl Crash {
 }
 
 impl PastRollout {
-    /// Returns the last failure. If there was none, returns the reason for the start of the rollout.
+    /// Returns the last failure. If there was no failure, returns the reason for the start of the rollout.
     pub(crate) fn note(&self) -> Option<String> {
         let which = if self.failed.len() == 1 { "index" } else { "indices" };
         let failed = indices(&self.failed.iter().copied().collect());
@@ -98,16 +99,16 @@ impl PastRollout {
 #[derive(Clone, Debug)]
 pub(crate) struct FoundRollout {
     pub(crate) past: PastRollout,
-    /// Life of the process that the rollout belongs to. A life lasts from the creation of the process to its
-    /// removal.
+    /// Epoch of the process that the rollout belongs to. An epoch lasts from the creation of the process to
+    /// its removal.
     pub(crate) life: Epoch,
-    /// `true` if the number is exact: the decisions contain the start of this life, or the number of its last
-    /// rollout is known.
+    /// `true` if the number is exact. In this case, the decisions contain the start of this epoch, or the
+    /// number of the epoch's last rollout is known.
     pub(crate) is_number_exact: bool,
 }
 
-/// Returns the rollouts in the decisions about a process, in order. `last` contains the epoch of the current
-/// life of the process, and the number of the last rollout in that life.
+/// Returns the rollouts in the decisions about a process, in order. `last` contains the current epoch of the
+/// process, and the number of the last rollout in this epoch.
 pub(crate) fn rollouts(decided: &[PositionedDecision], last: Option<(Epoch, u32)>) -> Vec<FoundRollout> {
     let (mut all, mut lives): (Vec<PastRollout>, Vec<Epoch>) = (vec![], vec![]);
     let mut counts: BTreeMap<Epoch, u32> = BTreeMap::new();

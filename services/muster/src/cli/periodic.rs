@@ -28,7 +28,7 @@ use super::words::{age, time_until};
 struct ChangeResult<'a> {
     periodic_guid: &'a PeriodicGuid,
     action: &'a str,
-    /// Task that the command launched. `None` for other commands.
+    /// Task that the command launched. `None` for commands that launch no task.
     task_guid: Option<TaskGuid>,
     position: schemas::Position,
     version: u64,
@@ -81,7 +81,7 @@ pub(super) async fn command(
     let mut task_guid = None;
     if ask == PeriodicAction::Launch {
         let row = client.periodic(guid).await?.row;
-        // The row may already show a later launch, which has another version.
+        // The row may already show a later launch, and the version of that launch differs.
         task_guid = row.last.filter(|_| row.version == done.version).map(|last| last.task_guid);
     }
     print_change(guid, action, task_guid, done, Output::new(global))
@@ -119,7 +119,8 @@ async fn desire_or_update(
     periodic: DesiredPeriodic,
 ) -> Result<(&'static str, Ack), Failure> {
     let (guid, domain) = (periodic.periodic_guid.clone(), periodic.domain.clone());
-    // A client-supplied request id may belong to an earlier update. In this case the update is sent again.
+    // A request id that the client chose may belong to an earlier update. In this case the update is sent
+    // again.
     let exists = |error: &Error| matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused));
     let error = match client.desire_periodic(periodic.clone()).await {
         Ok(done) => return Ok(("desired", done)),

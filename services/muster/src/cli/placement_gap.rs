@@ -25,8 +25,8 @@ const MAX_NAMED: usize = 3;
 pub(crate) struct PlacementGap {
     /// The cell that comes closest to accepting the work. `None` if the work may not run on any cell.
     nearest: Option<Nearest>,
-    /// A small set of work on that cell which uses the missing resources. Empty if stopping work would not
-    /// help.
+    /// A small set of work (instances and tasks) on that cell that uses the missing resources. Empty if
+    /// stopping work would not help.
     occupants: Vec<Occupant>,
 }
 
@@ -37,7 +37,7 @@ struct Occupant {
     resources: Resources,
 }
 
-/// Explains why an instance waits for a cell. `None` if it does not wait.
+/// Explains why an instance waits for a cell. `None` if the instance does not wait.
 pub(crate) async fn for_instance(
     client: &Client,
     row: &InstanceRow,
@@ -57,7 +57,7 @@ pub(crate) async fn for_instance(
     for_item(client, &item, Some(&siblings)).await.map(Some)
 }
 
-/// Explains why a task waits for a cell. `None` if it does not wait.
+/// Explains why a task waits for a cell. `None` if the task does not wait.
 pub(crate) async fn for_task(client: &Client, row: &TaskRow) -> Result<Option<PlacementGap>, Failure> {
     let Some(item) = known_task(row) else { return Ok(None) };
     for_item(client, &item, None).await.map(Some)
@@ -109,8 +109,8 @@ async fn takers(client: &Client, cell: &CellId, item: &Item) -> Result<Vec<Occup
 }
 
 /// Selects a small set of work that would free the resources `short` if it ended. If a single item suffices,
-/// this is the smallest such item. Otherwise these are the largest items, until their sum suffices. Empty if
-/// even all items together use less than `short`.
+/// the set is the smallest such item. Otherwise the set consists of the largest items, until their sum
+/// suffices. Empty if all items together use less than `short`.
 fn smallest_sufficient_set(mut short: Resources, mut takers: Vec<Occupant>) -> Vec<Occupant> {
     let size = |taker: &Occupant| (taker.resources.memory_mb, taker.resources.disk_mb, taker.resources.ports);
     takers.sort_by(|a, b| (size(a), &a.name).cmp(&(size(b), &b.name)));
@@ -192,7 +192,7 @@ fn resources_text(of: Resources) -> String {
     of.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Returns `there` with the resources that are not missing set to zero.
+/// Returns `there` restricted to the missing resources. All other resources are zero.
 fn restrict_to_missing(there: Resources, missing: Resources) -> Resources {
     Resources {
         memory_mb: if missing.memory_mb > 0 { there.memory_mb } else { 0 },

@@ -44,7 +44,7 @@ struct Plan {
     processes: Vec<PlannedProcess>,
     /// Tasks that would run.
     tasks: Vec<PlannedTask>,
-    /// `true` if tasks run even if they have run before.
+    /// `true` if tasks that have already run are run again.
     #[serde(skip)]
     rerun: bool,
     /// Other objects: those that are neither placed nor compared field by field, and those that would be deleted.
@@ -84,7 +84,7 @@ fn as_text<S: Serializer>(name: &ObjectName, serializer: S) -> Result<S::Ok, S::
     serializer.collect_str(name)
 }
 
-/// Work outside of the plan that waits for placement. It takes part in the same auctions.
+/// Work outside of the plan that waits for placement. This work takes part in the same auctions.
 #[derive(Clone, Debug, Serialize)]
 struct OtherWork {
     /// Number of waiting instances and tasks.
@@ -141,9 +141,9 @@ struct ClusterState {
 impl ClusterState {
     /// Queries the cells and these processes.
     async fn query(client: &Client, guids: impl IntoIterator<Item = &ProcessGuid>) -> Result<Self, Failure> {
-        // The position of this reply becomes the position of the plan. The later queries return this position
-        // or a later one, so some rows may miss a decision that other rows include. A command with
-        // `--if-position` is refused if such a decision affects its target.
+        // The position of this reply becomes the position of the plan. The later queries are answered at this
+        // position or a later one. Some rows may therefore miss a decision that other rows include. A command
+        // with `--if-position` is refused if such a decision affects the target of the command.
         let all = client.lrps(&ListFilter::default()).await?;
         let (mut rows, mut processes): (BTreeMap<_, _>, Vec<Process>) = (BTreeMap::new(), vec![]);
         for guid in guids {
@@ -353,7 +353,7 @@ fn free(copy: &ClusterCopy) -> Vec<Resources> {
     copy.cells().map(|(_, free)| free).collect()
 }
 
-/// Combines the free resources of each cell before the plan with the current ones.
+/// Combines the free resources of each cell before the plan with those in the copy.
 fn cell_resources(before: Vec<Resources>, copy: &ClusterCopy) -> Vec<CellResources> {
     let room = |(free, (cell, free_afterwards)): (Resources, (&BoardCell, Resources))| CellResources {
         cell_id: cell.id.clone(),
@@ -364,8 +364,8 @@ fn cell_resources(before: Vec<Resources>, copy: &ClusterCopy) -> Vec<CellResourc
     before.into_iter().zip(copy.cells()).map(room).collect()
 }
 
-/// Applies a change of a process to the copy, in the same way as `apply` would send it to the cluster.
-/// Returns `true` if the change has an effect.
+/// Applies a change of a process to the copy. `apply` would send the same change to the cluster. Returns
+/// `true` if the change has an effect.
 fn apply_command(
     copy: &mut ClusterCopy,
     known: Option<&DesiredLrp>,
@@ -550,7 +550,7 @@ fn no_room_text(no_room: &PlacementFailure) -> String {
 }
 
 impl Session<'_> {
-    /// Replaces every instance of a process if that spreads them more evenly.
+    /// Replaces every instance of a process if the replacement spreads the instances more evenly.
     pub(super) async fn rebalance(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
         let (row, client) = self.existing(guid, "rebalance").await?;
         let refused = |why: &str| {

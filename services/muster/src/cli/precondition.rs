@@ -1,7 +1,6 @@
-//! Precondition check for `--if-position`. Commands are refused if their target changed after a plan was
-//! made.
+//! Precondition check for `--if-position`. A command is refused if its target changed after a plan was made.
 //!
-//! The check covers all targets before the first command is sent. If one target has changed, none of them is
+//! The check covers all targets before the first command is sent. If one target has changed, no target is
 //! modified. The BBS checks each command again.
 
 use std::time::{Duration, Instant};
@@ -67,9 +66,9 @@ async fn require_position(client: &Client, position: Position) -> Result<(), Fai
     }
 }
 
-/// Describes the change of an object after `position`, if there was one. An object that does not exist is checked
-/// only by the BBS, and so are periodic and parameterised tasks, whose rows do not have the position of their last
-/// decision.
+/// Describes the change of an object after `position`, if there was one. Only the BBS checks an object that
+/// does not exist, and a periodic or parameterised task. The rows of periodic and parameterised tasks do not
+/// contain the position of their last decision.
 async fn change_since(
     client: &Client,
     position: Position,

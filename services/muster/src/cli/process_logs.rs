@@ -1,8 +1,8 @@
 //! `muster logs PROCESS`: the logs of all instances of a process.
 //!
-//! Existing lines are printed in the order of their timestamps. With `--follow`, new lines are then printed
-//! as they arrive. New instances are followed as well, and an instance that moves is followed to its next
-//! container.
+//! Existing lines are printed in the order of their timestamps. With `--follow`, new lines are printed
+//! afterwards, as they arrive. New instances are followed, too. If an instance moves to another container,
+//! the command follows the new container.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -86,8 +86,8 @@ fn open_log(client: &Client, name: &str) -> SharedReader {
     Arc::new(Mutex::new((client.logs(LogSource::Instance(name.to_owned()), false), Lines::default())))
 }
 
-/// Prints the existing lines, the oldest first. Returns the readers, so that a follower continues where they
-/// stopped.
+/// Prints the existing lines, the oldest first. Returns the readers, so that a follower continues after the
+/// last printed line.
 async fn print_sorted(
     client: &Client,
     names: Vec<String>,
@@ -220,8 +220,8 @@ impl LogPrinter {
 }
 
 /// Returns the remaining lines of one log. The stream is empty if the instance never had a container or its
-/// log is gone. An unterminated last line is included only if `ends` is `true`, so that no more text can
-/// complete it.
+/// log is gone. `ends` is `true` if no more text can follow. In that case, an unterminated last line is
+/// included.
 fn log_lines(read: SharedReader, name: String, ends: bool) -> impl Stream<Item = LineResult> {
     let pieces = futures::stream::unfold((read, false), move |(read, done)| async move {
         if done {

@@ -1,4 +1,4 @@
-//! Progress of a command on the standard error: an updating line on a terminal, plain lines elsewhere.
+//! Progress of a command on standard error: an updating line on a terminal, plain lines elsewhere.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -25,16 +25,17 @@ use super::words::{escape_text, one_line};
 use super::{rollout, waits};
 
 /// Interval between queries of the monitors of starting instances. The first query starts when nothing has
-/// changed for this time.
+/// changed for one interval.
 const MONITOR_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of instances whose monitors are queried.
 const MAX_MONITOR_QUERIES: usize = 4;
-/// Maximum number of instances that are reported one by one. A larger process is reported in counts.
+/// Maximum number of instances that are reported one by one. For a larger process, only counts are reported.
 const MAX_REPORTED_INSTANCES: usize = 20;
-/// Minimum interval between reports of counts. It grows with the time since the start of the command, so that
-/// a command prints fewer than 100 lines in a day.
+/// Minimum interval between reports of counts. The interval grows with the time since the start of the
+/// command, so that a command prints fewer than 100 lines in a day.
 const MIN_COUNT_INTERVAL: Duration = Duration::from_secs(1);
-/// Fraction of the time since the start of the command that passes between two reports of counts.
+/// Divisor of the time since the start of the command. The quotient is the interval between two reports of
+/// counts.
 const COUNT_INTERVAL_DIVISOR: u32 = 10;
 
 /// Result of waiting for a process.
@@ -54,16 +55,16 @@ pub(crate) enum WaitResult {
 /// Condition that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitCondition<'a> {
-    /// Every desired instance runs, with any definition.
+    /// All desired instances run, with any definition.
     Instances,
     /// The rollout to this definition has ended.
     Rollout(&'a DefinitionId),
 }
 
-/// Last state of each instance. `None` if it was on the way to a state.
+/// Last reported state of each instance. `None` while the instance waits, starts or stops.
 type ReportedStates = BTreeMap<(ActualLrpKey, InstancePresence), Option<String>>;
 
-/// A progress line. Hidden unless the output is meant for people.
+/// A progress line. Hidden unless the output is for people.
 #[derive(Debug)]
 pub(crate) struct Bar {
     bar: Option<ProgressBar>,
@@ -144,13 +145,13 @@ pub(crate) async fn wait_until_settled(
     }
 }
 
-/// State of a followed process, as far as it was reported to the user.
+/// Part of a followed process's state that was already reported to the user.
 #[derive(Debug, Default)]
 struct FollowState {
     seen: ReportedStates,
     /// Last reported line about the rollout.
     rollout: Option<String>,
-    /// Reason that the rollout does not progress.
+    /// Reason why the rollout does not progress.
     blocked_reason: Option<String>,
     waits: WaitReasons,
 }
@@ -200,8 +201,8 @@ async fn follow(
     }
 }
 
-/// Returns the failure of a rollout that cannot continue. `None` unless all stuck instances (`rows`) have the
-/// target definition of the rollout.
+/// Returns the failure of a rollout that cannot continue. `None` if a stuck instance (one of `rows`) has
+/// another definition than the rollout's target.
 fn stuck_rollout_failure(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option<Failure> {
     let rollout = rollout_under_way(lrp)?;
     if rows.iter().any(|row| row.definition_id != rollout.target) {
@@ -223,7 +224,8 @@ fn stuck_rollout_failure(lrp: &LrpRow, instances: &[InstanceRow], rows: &[Instan
 }
 
 impl FollowState {
-    /// Returns a line about the rollout if it differs from the last one: started, in progress or paused.
+    /// Returns a line about the rollout (started, in progress or paused) if the line differs from the last
+    /// one.
     fn rollout_news(&mut self, snapshot: &Snapshot) -> Option<String> {
         let lrp = snapshot.lrp.as_ref()?;
         self.blocked_reason = waits::waiting_reason(lrp, &snapshot.instances);
@@ -255,8 +257,8 @@ fn superseded_failure(guid: &ProcessGuid, asked: WaitCondition<'_>, snapshot: &S
 /// Number of recent rollouts that are searched for the awaited one.
 const MAX_ROLLOUTS_SEARCHED: usize = 10;
 
-/// Returns the result of the awaited rollout. It is an error if the rollout is paused or was rolled back, or
-/// if the process was removed.
+/// Returns the result of the awaited rollout. The result is an error if the rollout is paused or was rolled
+/// back, or if the process was removed.
 async fn rollout_result(
     client: &Client,
     guid: &ProcessGuid,
@@ -291,7 +293,7 @@ async fn rollout_result(
     Err(Failure::new(Exit::RolledBack, "RolledBack", why).advise_some(said))
 }
 
-/// Reasons for the lack of progress of a process, as far as they were reported to the user.
+/// Reasons why a process does not progress, and the reasons already reported to the user.
 #[derive(Debug, Default)]
 struct WaitReasons {
     /// Status of the process in one line.
@@ -302,7 +304,7 @@ struct WaitReasons {
     unfinished: bool,
     /// `true` if the change cannot continue.
     is_stuck: bool,
-    /// `true` if the process has had too many instances to report them one by one.
+    /// `true` once the process has had too many instances to report them one by one.
     is_large: bool,
     /// Reports about a large process.
     counts: CountReports,
@@ -312,7 +314,7 @@ struct WaitReasons {
     reported_problems: BTreeMap<String, String>,
 }
 
-/// Key of the cluster among the reported problems. It cannot be the name of an instance.
+/// Key of the cluster among the reported problems. No instance has this name.
 const CLUSTER: &str = "";
 
 impl WaitReasons {
@@ -351,8 +353,8 @@ impl WaitReasons {
         }
     }
 
-    /// Reports the status of a large process, with the output of a failing monitor. The result of a completed
-    /// change is left to the command.
+    /// Reports the counts of a large process, with the output of a failing monitor. The command itself
+    /// reports the result of a completed change.
     fn report_counts(&mut self, bar: &Bar) {
         if !self.unfinished && !self.is_stuck {
             return;
@@ -446,8 +448,8 @@ struct CountReports {
 }
 
 impl CountReports {
-    /// Returns the line if it is due: it differs from the last report, and the interval has passed or the line
-    /// is the final one.
+    /// Returns the line if it is due. A line is due if it differs from the last report, and either the
+    /// interval has passed or the line is the final one.
     fn next(&mut self, line: String, now: Instant, is_final: bool) -> Option<String> {
         let start = *self.start.get_or_insert(now);
         let interval = MIN_COUNT_INTERVAL.max((now - start) / COUNT_INTERVAL_DIVISOR);
@@ -459,7 +461,7 @@ impl CountReports {
     }
 }
 
-/// Waits for the next snapshot. Checks for problems at regular intervals in between.
+/// Waits for the next snapshot. Checks for problems at regular intervals until the snapshot arrives.
 async fn next_snapshot(
     client: &Client,
     watch: &mut LrpWatch,
@@ -522,8 +524,8 @@ fn grouped(number: u32) -> String {
     digits.chars().enumerate().flat_map(separated).collect()
 }
 
-/// Returns a line for each instance that has reached a state since the last call, and updates `seen`. States
-/// on the way, such as starting, are not reported.
+/// Returns a line for each instance that has reached a new state since the last call, and updates `seen`.
+/// Intermediate states, such as starting, are not reported.
 fn changes(seen: &mut ReportedStates, rows: &[InstanceRow]) -> Vec<String> {
     let names =
         Names::from_keys(seen.keys().map(|(key, _)| key.clone()).chain(rows.iter().map(instance_key)));

@@ -155,9 +155,9 @@ struct TableRow {
     log_rows: u64,
     log_hash: String,
     same: bool,
-    /// First rows of the table that the log does not yield.
+    /// First rows of the table that do not follow from the log.
     not_in_log: Vec<Map<String, Value>>,
-    /// First rows of the log that are missing from the table.
+    /// First rows that follow from the log but are missing from the table.
     not_in_table: Vec<Map<String, Value>>,
 }
 
@@ -238,8 +238,8 @@ fn text(report: &Report, colour: bool) -> String {
     text
 }
 
-/// Fails unless the role may follow the journal. Without this check, requests would remain unanswered and be
-/// retried forever.
+/// Fails unless the role may follow the journal. Without this check, the requests would get no reply, and the
+/// command would retry them forever.
 fn check_may_follow(role: Option<Role>) -> Result<(), Failure> {
     match role {
         None | Some(Role::Projector | Role::BbsWriter | Role::Auctioneer | Role::Admin(_)) => Ok(()),
@@ -299,7 +299,7 @@ struct RebuildOutput {
     position: Position,
     /// `true` if the previous tables had the same shape and were compared.
     compared: bool,
-    /// Names of the tables that differed from the rebuilt ones.
+    /// Names of the tables that differed from the rebuilt tables.
     differing_tables: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! `muster reconcile`: prints, as JSON, the actions that the reconciliation tables of a rep prescribe for a
-//! container and its record. Needs no cluster.
+//! `muster reconcile`: prints, as JSON, the actions of a rep for a container and its record, according to the
+//! rep's reconciliation tables. Needs no cluster.
 
 use std::path::{Path, PathBuf};
 
@@ -82,8 +82,7 @@ const TASKS: WordMap<Task> = &[
 struct CaseResult {
     /// Row of the reconciliation table, in the notation of Diego Dev Notes.
     row: String,
-    /// `true` if Diego Dev Notes contain this row. docs/internals/model/rep.md defines the rows that they
-    /// omit.
+    /// `true` if Diego Dev Notes contain this row. The other rows are defined in docs/internals/model/rep.md.
     documented: bool,
     /// Degree of surprise: `expected`, `conceivable` or `inconceivable`.
     surprise: &'static str,
@@ -120,7 +119,7 @@ pub(crate) fn run(args: &ReconcileArgs, global: &Global) -> Result<(), Failure> 
     }
 }
 
-/// Parses a case. If it is invalid, returns `None` and adds each problem with its path to `bad`.
+/// Parses a case. If the case is invalid, returns `None` and adds each problem with its path to `bad`.
 fn parse_row(case: &Value, path: &str, bad: &mut Vec<BadField>) -> Option<Row> {
     let Some(fields) = case.as_object() else {
         bad.push(problem(path.trim_end_matches('.'), "must be an object"));

@@ -78,7 +78,7 @@ fn settings(path: &Path) -> Result<Settings, Failure> {
     Err(Failure::from(Refusal::invalid(faults)).while_doing(format!("read {}", path.display())))
 }
 
-/// Returns the failure for settings that do not fit the recording. It suggests similar names.
+/// Returns the failure for settings that do not fit the recording. The failure suggests similar names.
 fn misfit_failure(misfits: Vec<Misfit>, policy: Option<&Path>) -> Failure {
     let bad = |one: Misfit| {
         let Misfit { field, problem, name, known } = one;

@@ -1,5 +1,5 @@
 //! `muster lrp rollback`: starts a rollout to a definition that a process had before. Definitions are read
-//! from the log, so pruned ones are available as well.
+//! from the log, so pruned definitions are available too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(super) async fn run(
     session.finish_rollback(guid, done, detach).await
 }
 
-/// Returns the last definition whose content differs from that of the active one.
+/// Returns the last definition whose content differs from the content of the active definition.
 async fn previous_definition(
     client: &Client,
     guid: &ProcessGuid,

@@ -25,7 +25,7 @@ use super::{find, rows, waits};
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RolloutStatus {
     pub(crate) lrp: LrpRow,
-    /// Reason that the rollout is not over. `None` if it is over.
+    /// Reason why the rollout is not over. `None` if the rollout is over.
     pub(crate) waits: Option<String>,
     /// Last crash of an instance that the rollout started.
     pub(crate) last_crash: Option<Crash>,
@@ -43,12 +43,12 @@ pub(crate) async fn run(verb: RolloutVerb, global: &Global) -> Result<(), Failur
 }
 
 /// Initial number of log positions that are searched for rollouts. Each further search covers four times as
-/// many.
+/// many positions.
 const INITIAL_WINDOW: u64 = 1_000;
 
 /// Returns the newest rollouts of a process, at most `most`. For a process that exists, these are the
-/// rollouts since its last creation. For a removed process, these are the rollouts of all its lives. The log
-/// is read backwards until enough rollouts are found.
+/// rollouts since its last creation. For a removed process, these are the rollouts of all processes that had
+/// this guid. The log is read backwards until enough rollouts are found.
 pub(crate) async fn past(
     client: &Client,
     guid: &ProcessGuid,
@@ -80,8 +80,9 @@ pub(crate) async fn past(
     }
 }
 
-/// Returns the last crash, during the rollout, of an instance that the rollout started. The records of ended
-/// instances are searched first. The log is searched next, because it keeps crashes longer.
+/// Returns the last crash of an instance that the rollout started, if the crash happened during the rollout.
+/// The records of ended instances are searched first. The log is searched next, because the log keeps crashes
+/// longer.
 async fn last_crash(
     client: &Client,
     guid: &ProcessGuid,
@@ -159,7 +160,7 @@ impl Session<'_> {
         self.settle_and_print(guid, done, "resumed", asked, detach).await
     }
 
-    /// Ends the rollout that is under way, and returns to the definition before it.
+    /// Ends the rollout in progress, and returns the process to the definition before the rollout.
     pub(super) async fn end_rollout(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
         let (done, _) = self.steer(guid, RolloutControl::RollBack, "roll back").await?;
         let target = self.started_rollout(guid, &done).await?;

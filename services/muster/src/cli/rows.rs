@@ -1,4 +1,5 @@
-//! Formats query rows as tables and as text for people. Pure: takes rows and the time, and returns text.
+//! Formats query rows as tables and as text for people. All functions are pure: they take rows and the time,
+//! and return text.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -50,7 +51,7 @@ pub(crate) fn lrps(rows: &[LrpRow], look: RenderOptions) -> Table {
     table
 }
 
-/// Returns the note on a removal or rollout that is in progress.
+/// Returns the note on a removal or rollout in progress.
 fn lrp_note(row: &LrpRow) -> Cell {
     match rollout_under_way(row) {
         _ if !row.desired => Cell::text("being deleted"),
@@ -59,7 +60,7 @@ fn lrp_note(row: &LrpRow) -> Cell {
     }
 }
 
-/// Returns the rollout of a process, unless it is over.
+/// Returns the rollout of a process. `None` if the rollout is over.
 pub(crate) fn rollout_under_way(row: &LrpRow) -> Option<&RolloutRow> {
     row.rollout.as_ref().filter(|rollout| row.desired && !rollout.is_completed())
 }
@@ -71,7 +72,7 @@ fn rollout_note(rollout: &RolloutRow) -> String {
     format!("{name}, {}/{}{paused}", rollout.replaced, rollout.total)
 }
 
-/// Returns the first line of a text, cut to 40 characters. `None` if it is empty.
+/// Returns the first line of a text, cut to 40 characters. `None` if the line is empty.
 fn first_line(text: &str) -> Option<String> {
     let line = text.lines().next().unwrap_or_default().trim();
     match line.char_indices().nth(40) {
@@ -117,13 +118,13 @@ pub(crate) fn healthy(row: &LrpRow) -> String {
     row.healthy_definition_id.as_ref().map_or_else(none, ToString::to_string)
 }
 
-/// Returns the definitions of a process. Empty if there is only one.
+/// Returns the definitions of a process. Empty if there is only one definition.
 fn definitions(row: &LrpRow) -> String {
     let ids: Vec<&str> = row.definition_ids.iter().map(|id| id.as_str()).collect();
     if ids.len() > 1 { ids.join(", ") } else { String::new() }
 }
 
-/// Formats the last rollout of a process in one line, even if it is over.
+/// Formats the last rollout of a process in one line. The rollout may be over.
 fn last_rollout(rollout: &RolloutRow, look: RenderOptions) -> String {
     let name = rollout_name(rollout.kind, &rollout.target);
     let (replaced, total, since) = (rollout.replaced, rollout.total, age(look.now, rollout.since));
@@ -174,7 +175,7 @@ pub(crate) fn rollouts(all: &[PastRollout], look: RenderOptions) -> Table {
     table
 }
 
-/// Removes null, `false`, and empty values from a spec, since a user would not write them.
+/// Removes null, `false`, and empty values from a spec, because a user would not write these values.
 pub(super) fn without_empty_values(value: Value) -> Value {
     let says = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
@@ -199,8 +200,8 @@ pub(super) fn indented_json(thing: &impl serde::Serialize) -> String {
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Builds the table of instances. Definition ids are shown if at least one of them differs from the guid of
-/// its process.
+/// Builds the table of instances. Definition ids are shown if at least one id differs from the guid of its
+/// process.
 pub(crate) fn instances(rows: &[InstanceRow], look: RenderOptions) -> Table {
     instances_with_complaints(rows, &[], look)
 }
@@ -250,13 +251,13 @@ pub(crate) fn state(row: &InstanceRow) -> String {
     }
 }
 
-/// Returns the addresses of an instance. `None` if it has none.
+/// Returns the addresses of an instance. `None` if the instance has no addresses.
 pub(crate) fn addresses(row: &InstanceRow) -> Option<String> {
     let all: Vec<String> = row.ports.iter().filter_map(|port| client::port_address(row, port)).collect();
     (!all.is_empty()).then(|| all.join(" "))
 }
 
-/// Returns the problem or the last crash of an instance, if there is one.
+/// Returns the problem or the last crash of an instance. `None` if there is neither.
 pub(crate) fn note(row: &InstanceRow, look: RenderOptions) -> Option<String> {
     let due = || row.restart_at.map(|at| format!("restarts {}", time_until(look.now, at)));
     match row.state {
@@ -272,7 +273,7 @@ pub(crate) fn note(row: &InstanceRow, look: RenderOptions) -> Option<String> {
     }
 }
 
-/// Describes when a crashed instance restarts, or why it does not.
+/// Describes when a crashed instance restarts, or why the instance does not restart.
 pub(crate) fn restart_text(row: &InstanceRow) -> String {
     match row.restart_at {
         Some(at) => format!("restarts at {} UTC{}", time_of_day(at), attempts_text(row)),
@@ -336,12 +337,13 @@ pub(crate) fn tasks(rows: &[TaskRow], look: RenderOptions) -> Table {
     table
 }
 
-/// Returns the outcome of a task. `None` if it has not ended.
+/// Returns the outcome of a task. `None` if the task has not ended.
 pub(crate) fn outcome(row: &TaskRow) -> Option<&'static str> {
     row.failed.map(|failed| if failed { "FAILED" } else { "SUCCEEDED" })
 }
 
-/// Returns the reason that a task failed or waits, or the first line of its result.
+/// Returns the reason for which a task failed or waits. For other tasks, returns the first line of the
+/// result.
 pub(crate) fn task_note(row: &TaskRow) -> Option<String> {
     let problem = row.failure_reason.as_ref().or(row.placement_error.as_ref()).cloned();
     problem.or_else(|| row.result.as_deref().and_then(first_line))
@@ -456,8 +458,8 @@ fn heartbeat_age(row: &CellRow) -> Option<String> {
     Some(duration_text(std::time::Duration::from_millis(ago - ago % 1_000)))
 }
 
-/// Returns the remark on a cell: the reason that it is absent, a command that its rep has not received yet,
-/// or that it is cordoned.
+/// Returns the remark on a cell. The remark is the reason that the cell is absent, a command that the cell's
+/// rep has not received yet, or the fact that the cell is cordoned.
 fn remark(row: &CellRow) -> String {
     match (&row.absent_reason, row.evacuation_requested, row.state == schemas::query::CellState::Evacuating) {
         (Some(why), _, _) => format!(": {why}"),
@@ -472,7 +474,7 @@ fn fraction(used: String, total: String) -> String {
     format!("{used}/{total}")
 }
 
-/// Formats the details of a cell, and the work on it.
+/// Formats the details of a cell, and the instances and tasks on the cell.
 pub(crate) fn cell(
     row: &CellRow,
     instances: &[InstanceRow],

@@ -153,7 +153,8 @@ pub(crate) fn process() -> LrpRow {
     }
 }
 
-/// Returns a process of two instances, with a rollout to `v2` that is replacing these indices.
+/// Returns a process of two instances, with a rollout to `v2`. The rollout is replacing the indices in
+/// `in_replacement`.
 pub(crate) fn rolling(status: &str, in_replacement: &[u32]) -> LrpRow {
     let definition = |name| DefinitionId::new(name).unwrap();
     let rollout = RolloutRow {

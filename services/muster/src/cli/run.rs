@@ -196,8 +196,8 @@ async fn run_attached(client: &Client, task: DesiredTask, global: &Global) -> Re
     task::print_outcome(&guid, &end, true, output)
 }
 
-/// Prints the next part of the output of a task. Returns `false` at the end of the output, and if the task has
-/// no container.
+/// Prints the next part of the output of a task. Returns `false` if the output has ended or the task has no
+/// container.
 async fn print_next(log: &mut LogReader, lines: &mut Lines, output: Output) -> Result<bool, Failure> {
     match log.next().await {
         Ok(Some(chunk)) => print_lines(lines.push(&chunk.text), output).map(|()| true),

@@ -1,4 +1,4 @@
-//! `muster schema`: the JSON Schemas of events and commands, as the cluster publishes them.
+//! `muster schema`: the JSON Schemas of events and commands that the cluster publishes.
 
 use schemas::published::{SchemaKind, SchemaRow};
 

@@ -1,5 +1,5 @@
-//! Full-screen drawing: an alternate screen, keys without echo, and a terminal that is restored however the
-//! program ends.
+//! Full-screen drawing: an alternate screen, and keys without echo. The terminal is restored regardless of
+//! how the program exits.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +22,11 @@ use super::keys::{self, Key, Move};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Capacity of the event queue.
 const QUEUE_CAPACITY: usize = 64;
-/// Size of a terminal that does not report it: columns and lines.
+/// Columns and lines of a terminal that does not report its size.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
-/// `true` if the terminal has to be restored. The lock is held while the terminal is switched or restored, so
-/// that a thread that exits the program waits until this is done.
+/// `true` if the terminal has to be restored. The lock is held while the terminal is switched or restored. A
+/// thread that exits the program therefore waits until the terminal is restored.
 static IS_TAKEN: Mutex<bool> = Mutex::new(false);
 
 /// Action that a key triggers.
@@ -38,7 +38,7 @@ pub(crate) enum KeyAction {
     Resized,
 }
 
-/// A terminal that is drawn on. It is restored when this is dropped.
+/// A terminal for drawing. The terminal is restored when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Screen {
     keys: Option<mpsc::Receiver<Event>>,
@@ -46,12 +46,12 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Returns `true` if the standard output is a terminal that can be drawn on.
+    /// Returns `true` if standard output is a terminal that supports drawing.
     pub(crate) fn is_available() -> bool {
         io::stdout().is_terminal() && terminal_problem().is_none()
     }
 
-    /// Switches the terminal to the alternate screen. Keys are read if the standard input is a terminal.
+    /// Switches the terminal to the alternate screen. Keys are read if standard input is a terminal.
     pub(crate) fn open() -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             Failure::new(Exit::Failed, "Terminal", format!("can't use the terminal: {error}"))
@@ -107,12 +107,12 @@ impl Screen {
         (columns.into(), lines.into())
     }
 
-    /// Returns the width of the standard output. `None` if it is not a terminal.
+    /// Returns the width of standard output. `None` if standard output is not a terminal.
     pub(crate) fn output_width() -> Option<usize> {
         io::stdout().is_terminal().then(|| Self::size().0)
     }
 
-    /// Draws lines over the previous ones.
+    /// Draws lines over the previously drawn lines.
     pub(crate) fn draw(lines: &[String]) -> Result<(), Failure> {
         let mut text = vec![];
         compose(&mut text, lines).and_then(|()| io::stdout().lock().write_all(&text)).map_err(|error| {
@@ -122,7 +122,7 @@ impl Screen {
     }
 }
 
-/// Returns the reason that terminals cannot be drawn on: `TERM` names no terminal with a movable cursor.
+/// Returns the reason why drawing is not possible: `TERM` does not name a terminal with a movable cursor.
 pub(crate) fn terminal_problem() -> Option<&'static str> {
     match std::env::var("TERM").unwrap_or_default().as_str() {
         "" => Some("TERM is not set"),
@@ -163,7 +163,7 @@ fn take_terminal(has_keys: bool) -> io::Result<()> {
     execute!(io::stdout(), EnterAlternateScreen, Hide)
 }
 
-/// Restores the terminal, once. Errors are ignored, because they could not be shown.
+/// Restores the terminal once. Errors are ignored, because there is no place to show them.
 fn restore_terminal() {
     let mut drawn_on = lock_terminal();
     if std::mem::take(&mut *drawn_on) {
@@ -187,7 +187,7 @@ fn read_events(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
     }
 }
 
-/// Returns the action that an event triggers. A character counts the same with and without Ctrl.
+/// Returns the action that an event triggers. A character with Ctrl triggers the same action as without Ctrl.
 fn key_action(event: &Event) -> Option<KeyAction> {
     let key = match keys::key(event)? {
         Key::Resized => return Some(KeyAction::Resized),

@@ -20,8 +20,8 @@ use crate::error::{ServiceError, chain};
 /// Maximum number of users of a key that are listed.
 const MAX_LISTED: usize = 20;
 
-/// Key file of a command that computes decisions locally. Like a BBS, such a command seals the secrets in
-/// desired work first.
+/// Key file of a command that computes decisions locally. Before it decides, the command seals the secrets of
+/// the process or task, like a BBS.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LocalKeys {
     /// File of the cluster's keys for secrets [default: that of a local cluster, in its data folder]
@@ -67,7 +67,7 @@ pub(crate) async fn run(verb: SecretsVerb, global: &Global) -> Result<(), Failur
     }
 }
 
-/// Returns the selected key file, or that of a local cluster.
+/// Returns the selected key file, or the key file of a local cluster.
 fn key_file(keys: KeyFile, global: &Global) -> Result<PathBuf, Failure> {
     let default_file = || data_folder(global).map(|folder| folder.join(::secrets::KEY_FILE_NAME));
     keys.file
@@ -107,8 +107,8 @@ fn init(path: &Path, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Adds a key that opens secrets, but does not seal them yet. The operator distributes the file first, so
-/// that every BBS and rep can open secrets that the key seals later.
+/// Adds a key that opens secrets, but does not seal them yet. The operator distributes the file before the
+/// key seals. Every BBS and rep can therefore open the secrets that the key seals later.
 fn add(path: &Path, global: &Global) -> Result<(), Failure> {
     let key = new_key()?;
     let id = key.id().to_owned();
@@ -199,8 +199,8 @@ fn check_deletable(ring: &Ring, key: &str, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the failure of the command without `--yes`. The failure describes the consequences of deleting
-/// the key.
+/// Returns the failure of the command without `--yes`. The failure describes the consequences of deleting the
+/// key.
 async fn confirmation_failure(key: &str, global: &Global) -> Failure {
     let confirm = "to delete the key anyway: --yes";
     match users(key, global).await {
@@ -241,10 +241,10 @@ async fn confirmation_failure(key: &str, global: &Global) -> Failure {
 /// Resources that need a key.
 #[derive(Default)]
 struct KeyUsers {
-    /// Desired resources with a secret that is sealed with the key.
+    /// Resources with a secret that is sealed with the key.
     certain: Vec<String>,
-    /// Resources that may need the key for a definition that no row shows: the previous definition of a
-    /// rollout, or the earlier template of a waiting dispatch.
+    /// Resources that may need the key for a definition outside their rows. Such a definition is the previous
+    /// one of a rollout, or the earlier template of a waiting dispatch.
     possible: Vec<String>,
 }
 
@@ -258,8 +258,8 @@ impl KeyUsers {
     }
 }
 
-/// Returns the desired resources with a secret that is sealed with a key, and the resources that may still
-/// use such a secret.
+/// Returns the resources with a secret that is sealed with a key, and the resources that may still use a
+/// secret of this kind.
 async fn users(key: &str, global: &Global) -> Result<KeyUsers, Failure> {
     let client: Client = connect(global).await?;
     let all = ListFilter::default();

@@ -15,7 +15,7 @@ use super::output::{Output, note};
 use super::table::{Cell, Table};
 use crate::error::chain;
 
-/// Minimum number of bytes per write, except for the last one.
+/// Minimum number of bytes per write. The last write may be smaller.
 const BUFFER_LEN: usize = 64 << 10;
 
 pub(crate) async fn run(
@@ -55,7 +55,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Writes a result row by row, so that its size is not limited by memory.
+/// Writes a result row by row, so that memory does not limit the size of the result.
 async fn stream(
     reading: &mut QuerySession,
     question: &str,
@@ -77,12 +77,12 @@ async fn stream(
     output.write_program_bytes(&bytes).and(answered)
 }
 
-/// Returns the selected database, or that of a local cluster.
+/// Returns the selected database, or the database of a local cluster.
 pub(super) fn database_of(named: Option<Url>, global: &Global) -> Result<Url, Failure> {
     named.map_or_else(|| default_database(global), Ok)
 }
 
-/// Returns the position before the first event that was decided after `at`.
+/// Returns the position before the first event with a decision time after `at`.
 async fn position_of(reading: &mut QuerySession, at: Timestamp, end: Position) -> Result<Position, Failure> {
     let text = time(at);
     let asked = reading.ask(&format!("SELECT min(position) FROM events WHERE at > '{text}'")).await?;

@@ -1,4 +1,4 @@
-//! `muster status`: the health of the cluster on one screen, and as the exit status.
+//! `muster status`: shows the health of the cluster on one screen, and returns it as the exit status.
 
 use std::time::Duration;
 
@@ -20,12 +20,13 @@ use super::rows;
 use super::table::{Cell, Table, facts, painted_state};
 use super::words::{bytes_text, count, one_line};
 
-/// Timeout of the query. Short, so that an unreachable cluster is reported soon.
+/// Timeout of the query. A short timeout reports an unreachable cluster soon.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of the queries for monitor results.
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Output of `muster status`: the status of the cluster, and monitor results that only cells have.
+/// Output of `muster status`: the status of the cluster, and monitor results. Monitor results come from the
+/// cells.
 #[derive(Serialize)]
 struct ShownStatus {
     #[serde(flatten)]
@@ -69,22 +70,22 @@ const fn exit_of(health: Health) -> Exit {
     }
 }
 
-/// Returns the names of the first starting instances, `PROCESS/INDEX`, whose monitors can be queried.
+/// Returns the names (`PROCESS/INDEX`) of the first starting instances whose monitors can be queried.
 pub(crate) fn starting_instances(rows: &[InstanceRow]) -> Vec<String> {
     let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
     let called = Names::from_rows(rows);
     starting.take(STATUS_NAMED).map(|row| called.row_name(row)).collect()
 }
 
-/// Returns the failures reported by the monitors of these instances. Cells that do not answer are left out.
+/// Returns the failures reported by the monitors of these instances. Leaves out cells that do not answer.
 pub(crate) async fn monitor_failures(client: &Client, starting: &[String]) -> Vec<MonitorFailure> {
     if client.query_moment().is_some() {
-        // Monitor results are not in the log.
+        // The log contains no monitor results.
         return vec![];
     }
     let client = client.clone().patience(MONITOR_TIMEOUT);
     let ask = async |name: &String| {
-        // A cell that does not answer is already shown as silent.
+        // The status already shows an unresponsive cell as silent.
         let all = timeout(MONITOR_TIMEOUT, client.instance_health(name)).await.ok()?.ok()?;
         let says = all.into_iter().find_map(|one| one.health)?.failure_summary()?;
         Some(MonitorFailure { instance: name.clone(), message: says })

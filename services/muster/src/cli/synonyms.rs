@@ -1,9 +1,9 @@
-//! Words that users of other tools try. Some stand for a command; the others get an error that names the command
-//! to use.
+//! Words that users of other tools try. Some words stand for a command. The other words cause an error that
+//! names the command to use.
 
 use std::ffi::OsString;
 
-/// Commands by other names. The last word on the left is the one that the parser does not know.
+/// Commands by other names. The parser does not know the last word on the left.
 const REWRITES: [(&[&str], &[&str]); 27] = [
     (&["scale"], &["lrp", "scale"]),
     (&["restart"], &["lrp", "restart"]),

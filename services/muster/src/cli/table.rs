@@ -6,11 +6,12 @@ use super::words::one_line;
 
 /// Spaces between two columns.
 const GAP: usize = 3;
-/// Spaces between two columns of a table that is too wide otherwise.
+/// Spaces between two columns of a table that would otherwise be too wide.
 const NARROW_GAP: usize = 2;
-/// Columns that a narrow terminal leaves out, the least important first.
+/// Columns that are left out on a narrow terminal, the least important first.
 const EXPENDABLE: [&str; 6] = ["ZONE", "ID", "ADDRESS", "DEFINITION", "DOMAIN", "CHANGED"];
-/// Width of the last column, usually a note, below which expendable columns are left out instead.
+/// Minimum width of the last column, which is usually a note. If it would be narrower, expendable columns are
+/// left out.
 const MIN_NOTE_WIDTH: usize = 40;
 /// Minimum width of a column.
 const MIN_COLUMN_WIDTH: usize = 3;
@@ -39,7 +40,7 @@ enum Fit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
     Text(String),
-    /// A number, or text that is compared like one. Right-aligned.
+    /// A number, or text that is compared like a number. Right-aligned.
     Number(String),
     /// A state, coloured by its severity.
     State(String),
@@ -60,7 +61,7 @@ impl Cell {
         Self::State(state.to_string())
     }
 
-    /// Creates a text field. `None` creates an empty one.
+    /// Creates a text field. `None` creates an empty field.
     pub(crate) fn optional(text: Option<impl ToString>) -> Self {
         text.map_or(Self::None, Self::text)
     }
@@ -72,7 +73,7 @@ impl Cell {
         }
     }
 
-    /// Returns the code of the field's colour. `None` if it has no colour.
+    /// Returns the code of the field's colour. `None` if the field has no colour.
     fn colour(&self) -> Option<&'static str> {
         match self {
             Self::State(state) => colour_of(state),
@@ -81,8 +82,8 @@ impl Cell {
     }
 }
 
-/// Returns the code of the colour of a state: green is good, yellow is in progress, red is bad. The word of the
-/// state carries the information even without colour.
+/// Returns the code of the colour of a state: green is good, yellow is in progress, red is bad. Without
+/// colour, the word of the state carries the same information.
 fn colour_of(state: &str) -> Option<&'static str> {
     match state.split(' ').next().unwrap_or_default() {
         "RUNNING" | "PRESENT" | "SUCCEEDED" | "COMPLETE" | "FRESH" | "HEALTHY" | "LEADS" | "completed"
@@ -95,7 +96,7 @@ fn colour_of(state: &str) -> Option<&'static str> {
     }
 }
 
-/// Formats a state in the colour that tables use.
+/// Formats a state in the colour that tables use for the state.
 pub(crate) fn painted_state(state: &str, colour: bool) -> String {
     paint(&one_line(state), colour_of(state).filter(|_| colour))
 }
@@ -124,7 +125,7 @@ impl Table {
         Self { fit: Fit::Wrap(width), ..self }
     }
 
-    /// Returns the width of the whole content.
+    /// Returns the width of the table with its whole content.
     pub(crate) fn content_width(&self) -> usize {
         Columns::of_content(&column_widths(&self.lines(false))).total()
     }
@@ -157,7 +158,7 @@ impl Table {
         rendered.collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the lines of a row: one, or as many as its longest wrapped field has.
+    /// Returns the lines of a row: as many as its longest wrapped field has, at least one.
     fn wrapped_line(&self, fields: Vec<Field>, columns: &Columns, numbers: &[bool]) -> Vec<String> {
         let mut lines: Vec<(String, usize)> = vec![];
         let mut start = 0;
@@ -186,7 +187,7 @@ impl Table {
 struct Field {
     text: String,
     width: usize,
-    /// Code of its colour. `None` if it has no colour.
+    /// Code of the text's colour. `None` if the text has no colour.
     code: Option<&'static str>,
 }
 
@@ -271,7 +272,7 @@ fn char_widths(line: &str) -> impl Iterator<Item = (char, usize)> {
     })
 }
 
-/// Returns the number of columns that a line takes on a terminal.
+/// Returns the number of terminal columns that a line occupies.
 pub(crate) fn display_width(line: &str) -> usize {
     if line.is_ascii() && !line.contains('\u{1b}') {
         return line.len();
@@ -284,7 +285,7 @@ pub(crate) fn cut(line: &str, width: usize) -> String {
     if display_width(line) <= width { line.to_owned() } else { cut_with_ellipsis(line, width) }
 }
 
-/// Cuts a line, even if it fits, so that it fills a width together with the ellipsis at its end.
+/// Cuts a line, even if it fits. The cut line fills the width together with the ellipsis at its end.
 pub(crate) fn cut_with_ellipsis(line: &str, width: usize) -> String {
     let (mut text, mut shown) = (String::new(), 0);
     for (c, columns) in char_widths(line) {

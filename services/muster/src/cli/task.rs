@@ -97,8 +97,8 @@ fn change_result<'a>(guid: &'a TaskGuid, action: &'a str, done: Ack) -> ChangeRe
     ChangeResult { task_guid: guid, action, position: done.position, version: done.version }
 }
 
-/// Creates a task unless it exists or has run before, and prints the result. With `rerun`, a task that has
-/// ended runs again.
+/// Creates a task and prints the result. Creates no task if the task exists or has run before. With `rerun`,
+/// a task that has ended runs again.
 pub(super) async fn apply(
     client: &Client,
     task: DesiredTask,
@@ -122,15 +122,16 @@ pub(super) async fn apply(
     print_change(&guid, "desired", done, output)
 }
 
-/// Returns `true` if a task has ended and no callback waits for its outcome, so that its guid can be used again.
+/// Returns `true` if the guid of a task can be used again: the task has ended, and no callback waits for the
+/// outcome.
 pub(super) fn may_run_again(row: &TaskRow) -> bool {
     let has_callback =
         row.definition.as_ref().is_some_and(|definition| definition.completion_callback_url.is_some());
     row.state == TaskState::Completed && !has_callback
 }
 
-/// Creates a task. A task with the same guid that has ended is resolved first, unless its callback is still to be
-/// sent.
+/// Creates a task. If a task with the same guid has ended, the ended task is resolved first. A task whose
+/// callback must still be sent is not resolved.
 pub(super) async fn desire_again(client: &Client, task: DesiredTask) -> Result<Ack, Failure> {
     let guid = &task.task_guid;
     let known = client.task(guid).await.ok().map(|one| one.row);
@@ -140,8 +141,8 @@ pub(super) async fn desire_again(client: &Client, task: DesiredTask) -> Result<A
     desire(client, task).await
 }
 
-/// Returns the row of a task that exists with this definition. `None` if there is no such task. Fails if the
-/// task has another definition or another domain.
+/// Returns the row of an existing task with this definition. `None` if there is no such task. Fails if the
+/// existing task has another definition or another domain.
 pub(super) async fn existing(client: &Client, task: &DesiredTask) -> Result<Option<TaskRow>, Failure> {
     let (guid, domain) = (&task.task_guid, &task.domain);
     let row = match client.task(guid).await {
@@ -166,8 +167,8 @@ pub(super) async fn existing(client: &Client, task: &DesiredTask) -> Result<Opti
         .advise(format!("cancel or resolve it first: muster task cancel {guid}, muster task resolve {guid}")))
 }
 
-/// Returns the last decision about a task in the log. `None` if there is none. Tasks are deleted soon after
-/// they end, so the list of existing tasks is not sufficient to find out that a task has run.
+/// Returns the last decision about a task in the log. `None` if the log has no such decision. Tasks are
+/// deleted soon after they end, so the list of existing tasks does not show whether a task has run.
 pub(super) async fn last_decision(client: &Client, guid: &TaskGuid) -> Result<Option<Ack>, Failure> {
     let (entries, _) = client.history(Position(0), Some(&format!("task:{guid}"))).await?;
     let is_own = |one: &PositionedDecision| matches!(&one.decision.aggregate, Aggregate::Task { guid: own, .. } if own == guid);
@@ -175,8 +176,9 @@ pub(super) async fn last_decision(client: &Client, guid: &TaskGuid) -> Result<Op
     Ok(last.map(|last| Ack { position: last.position, version: last.decision.version }))
 }
 
-/// Deletes a task, so that its guid is free. A task that has not ended is cancelled first. With `detach`, it is
-/// only cancelled; the cluster deletes it some time after its end. Prints the result.
+/// Deletes a task, so that its guid can be used again, and prints the result. A task that has not ended is
+/// cancelled first. With `detach`, the command only cancels the task; the cluster deletes the task some time
+/// after its end.
 pub(super) async fn delete(
     client: &Client,
     row: &TaskRow,
@@ -202,7 +204,7 @@ pub(super) async fn delete(
     }
     match client.resolve_task(guid.clone()).await {
         Ok(resolved) => done = resolved,
-        // Its callback succeeded, so the cluster deleted it already.
+        // The callback of the task succeeded, so the cluster has already deleted the task.
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(doing(error.into())),
     }
@@ -221,8 +223,8 @@ pub(super) async fn desire(client: &Client, task: DesiredTask) -> Result<Ack, Fa
     }
 }
 
-/// Adds context to the failure to run a task. If its guid is taken, the advice names the command that frees
-/// it.
+/// Adds context to the failure to run a task. If the guid is in use, the advice names the command that frees
+/// the guid.
 pub(super) fn run_failure(failure: Failure, guid: &TaskGuid) -> Failure {
     let taken = failure.code == Code::ResourceExists.to_string();
     let free = format!("to free the task guid, resolve the task: muster task resolve {guid}");
@@ -248,7 +250,7 @@ pub(super) fn running_bar(guid: &TaskGuid, output: Output) -> Bar {
     Bar::new(output, format!("task {guid} runs"))
 }
 
-/// Waits for the end of a task, and shows `bar` until then. An interrupt ends the wait, not the task.
+/// Waits for the end of a task. Shows `bar` during the wait. An interrupt ends the wait, but not the task.
 pub(super) async fn wait_for_end<T>(
     guid: &TaskGuid,
     waits: impl Future<Output = Result<T, client::Error>>,

@@ -1,8 +1,9 @@
 //! `muster trace`: everything that a command caused, read from the whole log.
 //!
-//! The log is read twice, and only relevant decisions are kept: first to resolve the id, then to collect the
-//! decisions of its chain. [`tree`] arranges them as a tree, and [`otlp`] converts the tree to spans. For
-//! spans, the log is read once more if a decision of the chain joined an evaluation of another chain.
+//! The log is read twice, and only relevant decisions are kept. The first read resolves the id, and the
+//! second collects the decisions of its chain. [`tree`] arranges the decisions as a tree, and [`otlp`]
+//! converts the tree to spans. For spans, the log is read once more if a decision of the chain joined an
+//! evaluation of another chain.
 
 mod otlp;
 mod query;
@@ -46,8 +47,7 @@ pub(crate) async fn run(id: IdQuery, to: Option<&Collector>, global: &Global) ->
     }
 }
 
-/// Returns the start of each evaluation that a decision of the chain joined and that belongs to another
-/// chain.
+/// Returns the starts of the evaluations of other chains that a decision of this chain joined.
 async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<TraceContext, Failure> {
     let mut known = TraceContext::with_capacity(usize::MAX);
     steps.iter().for_each(|step| known.record(&step.decision));

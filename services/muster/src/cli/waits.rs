@@ -1,4 +1,4 @@
-//! Reason that a rollout waits, in one sentence. Pure: takes rows and returns text.
+//! Reason for the wait of a rollout, in one sentence. This module only converts rows to text.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::describe::indices;
 use super::rows::{restart_text, rollout_under_way};
 use super::words::{count, duration_text, one_line};
 
-/// Returns the reason that the rollout of a process is not over. `None` if no rollout is in progress.
+/// Returns the reason why the rollout of a process is not complete. `None` if no rollout is in progress.
 pub(crate) fn waiting_reason(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
     let rollout = rollout_under_way(lrp)?;
     if rollout.is_paused() {
@@ -43,7 +43,7 @@ fn paused_state(rollout: &RolloutRow) -> String {
 }
 
 /// Describes the state of an index whose instance is being replaced. The returned number is the rank of the
-/// state. Only the index with the lowest rank is reported.
+/// state; only the index with the lowest rank is reported.
 fn index_state(
     rollout: &RolloutRow,
     policy: &UpdatePolicy,
@@ -102,7 +102,7 @@ fn running_state(
     }
 }
 
-/// Describes the state of a rollout that is not replacing an instance at the moment.
+/// Describes the state of a rollout that is currently not replacing an instance.
 fn idle_state(
     lrp: &LrpRow,
     rollout: &RolloutRow,
@@ -149,7 +149,8 @@ mod tests {
         InstanceRow { cell_id: Some(CellId::new(cell).unwrap()), ..row }
     }
 
-    /// Returns the reason for a rollout in which index 0 runs its old instance and has this new one.
+    /// Returns the reason for a rollout in which index 0 runs its old instance and has the new instance
+    /// `new`.
     fn reason_with_new_instance(new: InstanceRow) -> String {
         let rows = [running(0), with_definition("v2", on("c2", new)), running(1)];
         waiting_reason(&rolling("updating", &[0]), &rows).unwrap()

@@ -1,4 +1,4 @@
-//! `muster watch`: a live view on a terminal, plain lines elsewhere.
+//! `muster watch`: a live view on a terminal, plain lines on other outputs.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use super::screen::{KeyAction, Screen};
 use super::status::{MonitorFailure, monitor_failures, starting_instances};
 use super::words::{count, one_line};
 
-/// Maximum interval between redraws, which update the ages.
+/// Maximum interval between redraws. A redraw updates the displayed ages.
 const MAX_REDRAW_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum time for which events are collected before a redraw. Slow queries increase it.
+/// Minimum duration of the collection of events before a redraw. Slow queries increase the duration.
 const MIN_COLLECT_TIME: Duration = Duration::from_millis(100);
-/// Collection time, as a multiple of the duration of the queries. Limits the load on the cluster.
+/// Ratio of the collection time to the duration of the queries. The ratio limits the load on the cluster.
 const QUERY_LOAD_FACTOR: u32 = 5;
 
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
@@ -43,7 +43,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// Returns `true` if the live view can be shown: on a terminal that can be drawn on, and without a
+/// Returns `true` if the live view can be shown. It requires a terminal with cursor control, and no
 /// machine-readable output format.
 fn is_live(output: Output) -> bool {
     output.is_human_readable() && Screen::is_available()
@@ -54,8 +54,8 @@ pub(crate) fn latest(end: Position, count: usize) -> Position {
     Position(end.0.saturating_sub(u64::try_from(count).unwrap_or(u64::MAX)))
 }
 
-/// Shows the live view below a heading. Without a heading, or where the view cannot be shown, prints events
-/// line by line.
+/// Shows the live view below a heading. Without a heading, or if the view cannot be shown, prints events line
+/// by line.
 pub(crate) async fn show(
     client: &Client,
     events: Events,
@@ -120,8 +120,8 @@ enum WaitOutcome {
     Quit,
 }
 
-/// Waits for an event, then collects further events for a moment. If no event arrives, returns when the
-/// displayed ages have to be updated. Keys take effect at once.
+/// Waits for an event, and collects further events for a moment. Without an event, returns when the displayed
+/// ages have to be updated. Keys take effect at once.
 async fn collect_events(
     events: &mut Events,
     screen: &mut Screen,
@@ -160,7 +160,7 @@ async fn collect_events(
     }
 }
 
-/// Background task that queries the monitors of starting instances, so that a slow cell does not delay the
+/// Background task that queries the monitors of starting instances. A slow cell therefore does not delay the
 /// view.
 #[derive(Debug)]
 struct MonitorTask {
@@ -195,7 +195,7 @@ impl MonitorTask {
         self.selection.send_if_modified(|was| std::mem::replace(was, names.clone()) != names);
     }
 
-    /// Returns the failures whenever they change. Cancel-safe.
+    /// Waits for a change of the failures and returns them. This method is cancel safe.
     async fn next_failures(&mut self) -> Vec<MonitorFailure> {
         match self.says.changed().await {
             Ok(()) => self.says.borrow_and_update().clone(),

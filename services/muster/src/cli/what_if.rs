@@ -55,7 +55,7 @@ pub(crate) struct WhatIfArgs {
 struct WhatIfResult<'a> {
     /// Log position that the simulation started from.
     position: Position,
-    /// Time of that position.
+    /// Time of the entry at this position.
     time: Timestamp,
     changes: &'a [String],
     #[serde(flatten)]
@@ -107,7 +107,7 @@ fn numbered(at: usize, line: &str) -> String {
     format!("change {} ({line})", at + 1)
 }
 
-/// Returns the failure, with similar names as advice.
+/// Returns the failure if there is no answer. Its advice contains similar names.
 fn no_answer_failure(no: NoAnswer, lines: &[String], recording: &Recording) -> Failure {
     let refusal = match no.why {
         Failed::Unusable(unusable) => return unusable.into(),
@@ -202,7 +202,7 @@ fn moves(all: &[Move]) -> Table {
     table
 }
 
-/// Returns `true` if the instance or task is on the same cell in another container.
+/// Returns `true` if the instance or task is on the same cell as before, but in another container.
 fn is_replaced(one: &Move) -> bool {
     let both = one.before.as_ref().zip(one.after.as_ref());
     both.is_some_and(|(before, after)| {

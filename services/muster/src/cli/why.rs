@@ -1,5 +1,5 @@
-//! `muster why`: explains the state of an instance or a task by the decisions that led to it, back to the
-//! first command.
+//! `muster why`: explains the state of an instance or a task. The explanation consists of the decisions that
+//! led to the state, back to the first command.
 
 use client::Client;
 use schemas::entry::{Aggregate, Event};
@@ -22,9 +22,9 @@ use super::status::monitor_failures;
 use super::table::{Cell, Table};
 use super::words::{age, one_line, short_id};
 
-/// Maximum number of causes that are followed. Longer chains come from processes that crash repeatedly.
+/// Maximum number of causes that are followed. Processes that crash repeatedly have longer chains.
 const MAX_CHAIN: usize = 256;
-/// Maximum number of steps that are shown. In longer chains, steps in the middle are left out.
+/// Maximum number of steps that are shown. In a longer chain, steps in the middle are left out.
 const MAX_STEPS_SHOWN: usize = 12;
 
 /// Explanation of an instance or a task.
@@ -34,7 +34,7 @@ struct WorkExplanation {
     name: String,
     #[serde(flatten)]
     work: Work,
-    /// Reason that the work has no cell. `None` if the work does not wait for a cell.
+    /// Reason that the work (the instance or task) has no cell. `None` if the work does not wait for a cell.
     placement_gap: Option<PlacementGap>,
     /// Failure of the monitor of a starting instance. `None` if the work is not a starting instance, or if
     /// its monitor reports no failure.
@@ -51,10 +51,10 @@ enum Work {
     Task(Box<TaskRow>),
 }
 
-/// Chain of causes, as far as the loaded decisions contain them.
+/// Chain of causes within the loaded decisions.
 struct Chain<'a> {
     steps: Vec<&'a PositionedDecision>,
-    /// First cause that is not among the loaded decisions.
+    /// First cause that the loaded decisions do not contain.
     missing_cause: Option<DecisionId>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
     output.write_one(&explain(&client, id, global).await?, text)
 }
 
-/// Returns the explanation as text, for other views.
+/// Returns the explanation as text. Other views show this text.
 pub(super) async fn explanation_text(
     client: &Client,
     id: &str,
@@ -105,8 +105,7 @@ async fn explain(client: &Client, id: &str, global: &Global) -> Result<WorkExpla
     Ok(WorkExplanation { name, work, placement_gap: missing, monitor, chain })
 }
 
-/// Returns the task with this guid. `None` if there is no such task, because the id may then name an
-/// instance.
+/// Returns the task with this guid. `None` if there is no such task; the id may then name an instance.
 async fn find_task(client: &Client, id: &str) -> Result<Option<TaskRow>, Failure> {
     let Ok(guid) = TaskGuid::new(id) else { return Ok(None) };
     match client.task(&guid).await {
@@ -116,7 +115,7 @@ async fn find_task(client: &Client, id: &str) -> Result<Option<TaskRow>, Failure
     }
 }
 
-/// Returns the instance that the id names, and its display name.
+/// Returns the instance with this id, and its display name.
 async fn find_instance(client: &Client, id: &str) -> Result<(String, InstanceRow), Failure> {
     let doing = |failure: Failure| {
         let failure = failure.while_doing(format!("explain {id}"));
@@ -137,7 +136,8 @@ impl Work {
         }
     }
 
-    /// Returns `true` if a decision concerns this process or task since its last creation.
+    /// Returns `true` if a decision concerns this process or task since its last creation (its current
+    /// epoch).
     fn is_same_life(&self, decided: &PositionedDecision) -> bool {
         match (&decided.decision.aggregate, self) {
             (Aggregate::Process { guid, epoch, .. }, Self::Instance(row)) => {
@@ -159,7 +159,7 @@ impl Work {
         }
     }
 
-    /// Returns `true` if an event concerns this work. The event must belong to a decision of the same life,
+    /// Returns `true` if an event concerns this work. The event must belong to a decision of the same epoch,
     /// see [`Self::is_same_life`].
     fn concerns(&self, event: &Event) -> bool {
         match self {
@@ -190,8 +190,8 @@ impl Work {
     }
 }
 
-/// Returns the decisions about the work, from the newest back to the one that requested its placement. The
-/// causes of that decision follow.
+/// Returns the decisions about the work, from the newest back to the decision that requested its placement.
+/// The causes of the oldest of these decisions follow.
 fn chain<'a>(all: &'a [PositionedDecision], work: &Work) -> Chain<'a> {
     let mut steps = vec![];
     for decided in all.iter().rev().filter(|decided| work.is_same_life(decided)) {
@@ -301,8 +301,8 @@ pub(crate) fn stamp(decided: &PositionedDecision) -> String {
     stamp
 }
 
-/// Returns the relevant events of a decision. If the decision is about the given process, these are the
-/// events of the given index and those of the process as a whole. Otherwise all events are relevant.
+/// Returns the relevant events of a decision. If the decision is about the given process, the events of the
+/// given index and of the process as a whole are relevant. Otherwise all events are relevant.
 fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) -> Vec<&'a Event> {
     let matters = |event: &&Event| match (&decision.aggregate, of) {
         (Aggregate::Process { guid, .. }, Some((process, index))) if guid == process => {
@@ -352,11 +352,12 @@ fn placement_explanation(event: &Event) -> Option<(&Explanation, bool)> {
     }
 }
 
-/// Formats the candidates of an auction, the best first. Cells that were passed over are counted by reason.
+/// Formats the candidates of an auction, the best first. Cells that the auction passed over are counted by
+/// reason.
 fn placement_text(explanation: &Explanation, placed: bool, indent: &str) -> String {
     let mut lines = vec![];
     if !explanation.best.is_empty() {
-        // These columns are left out unless the work has spread or affinity rules.
+        // The columns for spread and affinity are left out unless the work has such rules.
         let spread = explanation.best.iter().any(|one| one.spread != 0);
         let drawn = explanation.best.iter().any(|one| one.affinity != 0);
         let optional = [(spread, "SPREAD"), (drawn, "AFFINITY")];
@@ -385,8 +386,8 @@ fn placement_text(explanation: &Explanation, placed: bool, indent: &str) -> Stri
     lines.join("\n")
 }
 
-/// Returns the decisions of an evaluation that placed work or failed to place it. An evaluation is open from
-/// the decision that creates it until one that ends it.
+/// Returns the decisions of an evaluation that placed work or failed to place work. An evaluation is open
+/// from the decision that creates it until the decision that ends it.
 pub(crate) fn placements(all: &[PositionedDecision], evaluation: EvaluationId) -> Vec<PositionedDecision> {
     let speaks = |decided: &PositionedDecision, so: fn(&evaluation::Event) -> bool| {
         decided.decision.events.iter().any(|event| match event {

@@ -27,7 +27,7 @@ pub(crate) fn duration_text(length: Duration) -> String {
     }
 }
 
-/// Formats a duration in milliseconds if it is short: `48ms`, `1.250s`; otherwise in seconds: `2m 5s`.
+/// Formats a duration: a short one in milliseconds (`48ms`, `1.250s`), a longer one in seconds (`2m 5s`).
 pub(crate) fn precise_duration(length: Duration) -> String {
     match length.as_millis() {
         millis @ 0..1_000 => format!("{millis}ms"),
@@ -41,8 +41,8 @@ pub(crate) fn time_until(now: Timestamp, then: Timestamp) -> String {
     if then <= now { "due".to_owned() } else { format!("in {}", duration_text(then.since(now))) }
 }
 
-/// Returns the end of an id, or all of it if `full`. Ids of the same minute have the same beginning, which is
-/// their time.
+/// Returns the end of an id, or the whole id if `full` is set. Ids of the same minute have the same
+/// beginning, which encodes the time.
 pub(crate) fn short_id(id: &impl ToString, full: bool) -> String {
     let id = id.to_string();
     if full { id } else { id[id.len().saturating_sub(SHORT_ID_LEN)..].to_owned() }
@@ -92,8 +92,8 @@ pub(crate) fn escape_json(json: &str) -> String {
     escape_controls(json, "\n", units)
 }
 
-/// Escapes every character that a terminal acts on, except those in `but`. These are control characters,
-/// including C1, and format characters, which can change the order in which text is displayed.
+/// Escapes every character that a terminal acts on, except the characters in `but`. Terminals act on control
+/// characters, including C1, and on format characters, which can change the order of the displayed text.
 fn escape_controls(text: &str, but: &str, escape: impl Fn(char) -> String) -> String {
     use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator};
     let acts = |c| [Control, Format, LineSeparator, ParagraphSeparator].contains(&get_general_category(c));
@@ -136,7 +136,7 @@ where
     }
 }
 
-/// Parses a duration: `90s`, `1m30s`, `500ms`, `1h`, `7d`; a number without a unit is in seconds.
+/// Parses a duration: `90s`, `1m30s`, `500ms`, `1h`, `7d`. A number without a unit is in seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {
     let text = text.trim();
     let read = match text.parse() {

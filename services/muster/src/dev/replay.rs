@@ -1,5 +1,5 @@
-//! `muster dev --from-export FILE --paused`: shows the content of an exported log. A BBS answers queries, but
-//! nothing is decided, placed or run.
+//! `muster dev --from-export FILE --paused`: shows the content of an exported log. A BBS answers queries. The
+//! cluster makes no decisions, places no work and runs no containers.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::local::{Local, LocalConfig, RoleBus, end_leftovers};
 use crate::wire::monitoring::MetricsRegistry;
 use crate::wire::past::Cache;
 
-/// Shows the content of an export until it is stopped.
+/// Shows the content of an export until the command is stopped.
 ///
 /// # Errors
 /// The export cannot be used, or the services cannot start or fail.
@@ -30,7 +30,7 @@ pub(super) async fn run(
     watching: MetricsRegistry,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
-    // An invalid export is reported before anything is created.
+    // The export is validated first, so an invalid export is reported before anything is created.
     let manifest = import::validate(file)?;
     let folder = data.open()?;
     if matches!(data, Data::Scratch(_)) {

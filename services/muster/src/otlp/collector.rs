@@ -100,8 +100,8 @@ async fn check_response(answer: Response) -> Result<(), SendError> {
     rejected_spans(&said).map_or(Ok(()), Err)
 }
 
-/// Returns the start of the response body. If reading fails, the body is only shorter: the status is already
-/// known.
+/// Returns the start of the response body. If reading fails, returns the part that was read, because the
+/// status is already known.
 async fn read_body(mut answer: Response) -> Vec<u8> {
     let mut said = vec![];
     while said.len() < MAX_RESPONSE_BYTES {

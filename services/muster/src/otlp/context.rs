@@ -1,4 +1,4 @@
-//! Context from other decisions that is needed to convert a decision to a span.
+//! Context of spans: data of earlier decisions that the conversion of a decision to a span needs.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,7 +6,7 @@ use schemas::entry::Event;
 use schemas::names::{DecisionId, EvaluationId};
 use schemas::{Decision, Timestamp, evaluation};
 
-/// Span of another program that is the parent of a chain of decisions.
+/// Span of another program. The span is the parent of a chain of decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub(crate) trace: String,
@@ -14,7 +14,8 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    /// Parses a `traceparent` (W3C Trace Context, "traceparent Header"). Returns `None` if it names no span.
+    /// Parses a `traceparent` (W3C Trace Context, "traceparent Header"). Returns `None` if the text names no
+    /// span.
     fn parse(traceparent: &str) -> Option<Self> {
         let mut parts = traceparent.split('-').skip(1);
         let mut hex = |length: usize| {
@@ -33,10 +34,10 @@ pub(crate) struct EvaluationOrigin {
     pub(crate) correlation: DecisionId,
 }
 
-/// Context of the newest decisions, of limited size.
+/// Context of the newest decisions. The number of decisions is limited.
 #[derive(Debug)]
 pub(crate) struct TraceContext {
-    /// Parent span, by the first decision of a chain.
+    /// Parent spans, by the first decision of a chain.
     outer: Newest<DecisionId, Parent>,
     evaluations: Newest<EvaluationId, EvaluationOrigin>,
     decided_at: Newest<DecisionId, Timestamp>,
@@ -64,7 +65,7 @@ impl TraceContext {
         }
     }
 
-    /// Returns the parent span of a chain, if the chain belongs to a trace of another program.
+    /// Returns the parent span of a chain. `None` if the chain belongs to no trace of another program.
     pub(crate) fn parent(&self, correlation: DecisionId) -> Option<&Parent> {
         self.outer.get(&correlation)
     }
@@ -80,8 +81,8 @@ impl TraceContext {
         self.evaluations.get(&id).copied()
     }
 
-    /// Returns the time of a decision. If the decision has been evicted, its id gives the time in
-    /// milliseconds.
+    /// Returns the time of a decision. If the decision has been evicted, derives the time in milliseconds
+    /// from its id.
     pub(crate) fn decided_at(&self, id: DecisionId) -> Timestamp {
         let of_id = || Timestamp::from_millis(id.0.as_u64_pair().0 >> 16);
         self.decided_at.get(&id).copied().unwrap_or_else(of_id)

@@ -11,23 +11,25 @@ use crate::cli::describe::{actor, sentence, sentences, target};
 /// Span kind of an internal operation in the OpenTelemetry protocol.
 const SPAN_KIND_INTERNAL: u32 = 1;
 
-/// Decision, with the data that its span needs.
+/// Decision, with the data for its span.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecisionSpan<'a> {
     pub(crate) decision: &'a Decision,
     /// Position of the entry that contains the decision.
     pub(crate) position: Position,
-    /// Start of the span: the time of the decision's cause, or its own time if it is the first of a chain.
+    /// Start of the span: the time of the decision's cause. The first decision of a chain has no cause; its
+    /// span starts at the decision's own time.
     pub(crate) began: Timestamp,
-    /// `true` if the cause is not available. The span then has no parent.
+    /// `true` if the cause is not available. In this case the span has no parent.
     pub(crate) cause_is_missing: bool,
 }
 
 impl DecisionSpan<'_> {
-    /// Returns the span of the decision. Its parent is the span of the decision's cause.
+    /// Returns the span of the decision. The parent is the span of the decision's cause.
     ///
-    /// If the decision joined evaluations, the span has links to the decisions that created them. These
-    /// evaluations place the work of the decision, so the work continues in their traces.
+    /// A decision can join an existing evaluation, which places the decision's work together with other work.
+    /// In this case, the span has a link to the decision that created the evaluation, because the work
+    /// continues in the trace of that decision.
     pub(crate) fn span(&self, known: &TraceContext) -> Value {
         let Self { decision, began, .. } = self;
         let outer = known.parent(decision.correlation);
@@ -73,7 +75,7 @@ impl DecisionSpan<'_> {
     }
 }
 
-/// Returns the evaluations that a decision joined. Each was created by an earlier decision, to place other
+/// Returns the evaluations that a decision joined. An earlier decision created each evaluation to place other
 /// work.
 pub(crate) fn joined_evaluations(decision: &Decision) -> impl Iterator<Item = EvaluationId> {
     decision.events.iter().filter_map(Event::as_evaluation).filter_map(|event| {

@@ -1,4 +1,4 @@
-//! Effect driver of an auctioneer.
+//! Effect driver of an auctioneer: performs the effects of the state machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,8 @@ use super::requests::{REQUEST_TIMEOUT, ServiceClient};
 use super::run_error::{RunError, UnreadableEntry};
 
 /// Runs an auctioneer until `stop` is cancelled. An entry that this program does not understand stops the
-/// machine until an operator quarantines the entry. A new machine then reads the log again, as after a start.
+/// machine. The machine stays stopped until an operator quarantines the entry. A new machine then reads the
+/// log again, as after a start of the program.
 ///
 /// # Errors
 /// The journal or the bus fails.
@@ -107,7 +108,7 @@ async fn run_machine(
     fatal.map_or(Ok(()), Err)
 }
 
-/// Error that ended the follower of the journal, for `run_machine` to return.
+/// Error that ended the follower of the journal. `run_machine` returns this error.
 type Fatal = Arc<std::sync::Mutex<Option<RunError>>>;
 
 async fn follow(
@@ -124,8 +125,9 @@ async fn follow(
     }
 }
 
-/// Converts a recorded entry to an input. A malformed entry counts as an empty one, as in the BBS, so that
-/// both fold the same World. An entry of a later program version is an error.
+/// Converts a recorded entry to an input. A malformed entry counts as an empty entry. The BBS does the same,
+/// so both fold the same World (the state derived from the log). An entry of a later program version is an
+/// error.
 fn input(reader: &mut Reader, recorded: StoredEntry) -> Result<Option<Input>, UnreadableEntry> {
     let StoredEntry { position, subject, bytes, .. } = recorded;
     let read = reader

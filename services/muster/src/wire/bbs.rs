@@ -1,4 +1,5 @@
-//! Effect driver of a BBS: the journal, replies, orders to reps, and callbacks.
+//! Effect driver of a BBS: performs the effects of the state machine on the journal, the bus, and callback
+//! URLs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,8 +53,8 @@ use crate::otlp::Collector;
 
 /// Maximum number of concurrent reads of the journal for history queries.
 const MAX_CONCURRENT_SCANS: usize = 8;
-/// Interval between checks of the bus connection. The machine is notified when the connection is lost, so
-/// that it does not mistake the missing heartbeats for silent cells.
+/// Interval between checks of the bus connection. The driver notifies the machine of a lost connection, so
+/// that the machine does not count cells as silent because of the lost connection.
 const CONNECTION_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval between two readings of the NATS server's clock.
 const SERVER_CLOCK_INTERVAL: Duration = Duration::from_secs(5);
@@ -62,13 +63,13 @@ const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of a probe of a rep.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Grace period after this BBS stopped deciding. A leader that sends a heartbeat within this period may stop
-/// at the same entry. A leader that sends one later can read the entry.
+/// Grace period after this BBS stopped deciding at an entry. A leader that sends a heartbeat within this
+/// period may still stop at the same entry. A leader that sends a later heartbeat can read the entry.
 const STOP_GRACE_PERIOD: Duration = Duration::from_secs(1);
-/// Maximum time that a stopping BBS waits for its entries to be recorded.
+/// Maximum time that a stopping BBS waits until the log contains its entries.
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(500);
 const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Another BBS counts as the leader if its last heartbeat is not older than this.
+/// Maximum age of a leader heartbeat. Another BBS counts as the leader if its last heartbeat is not older.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
 static WARNED: LogLimit = LogLimit::new();
@@ -79,9 +80,9 @@ static SET_ASIDE: LogLimit = LogLimit::new();
 pub(super) enum ReplyTarget {
     /// A caller on the bus.
     Bus(BusCaller),
-    /// This driver, for a request that the machine can answer only in part.
+    /// This driver. The machine can answer only a part of the request.
     Driver(oneshot::Sender<Reply>),
-    /// An observer that takes a snapshot of the projected state (World) instead of a reply.
+    /// An observer. It receives a snapshot of the projected state (World) instead of a reply.
     Observer(oneshot::Sender<(WorldSnapshot, Box<Observed>)>),
 }
 
@@ -93,14 +94,14 @@ pub(super) struct BusCaller {
     pub(super) form: Form,
     /// Read scope of the caller.
     pub(super) read_scope: ReadScope,
-    /// Slot in the budget of the caller. It is released when the reply is sent.
+    /// Slot in the budget of the caller. The slot is released when the reply is sent.
     pub(super) ticket: Ticket,
-    /// The command, for metrics. `None` for a query.
+    /// The received command, for metrics. `None` for a query.
     pub(super) asked: Option<ReceivedCommand>,
 }
 
 impl ReplyTarget {
-    /// Returns the client name that the request is queued under.
+    /// Returns the client name of the caller. Requests are queued per client name.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Bus(asker) => asker.ticket.name(),
@@ -136,13 +137,13 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Creates connections within one process, where one of each kind is sufficient.
+    /// Creates connections within one process. Within a process, one connection of each kind is sufficient.
     pub(crate) fn in_process(journal: Journal, bus: Bus, cache: Option<Cache>) -> Self {
         Self { history: journal.clone(), queries: bus.clone(), journal, bus, cache, traces: None }
     }
 }
 
-/// Resources of a BBS that all its machines share.
+/// Resources that all machines of a BBS share.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedResources {
     /// Keys for sealing secrets, and for opening the secrets that the BBS itself needs.
@@ -152,7 +153,7 @@ pub(crate) struct SharedResources {
 }
 
 impl SharedResources {
-    /// Creates the resources. Callbacks are limited to `allowed`.
+    /// Creates the resources. Callbacks may only call the targets in `allowed`.
     ///
     /// # Errors
     /// The certificates of the system cannot be used.
@@ -163,22 +164,23 @@ impl SharedResources {
 
 /// Driver of one machine: performs its effects, and feeds it inputs.
 pub(super) struct Driver {
-    /// Id of this BBS, which is part of its cursors.
+    /// Id of this BBS. Its cursors contain the id.
     pub(super) id: ServiceId,
     pub(super) lines: Connections,
     pub(super) services: ServiceClient,
     /// Queue of events for the machine.
     pub(super) inputs: mpsc::Sender<Input>,
-    /// Admission queue of requests to the machine.
+    /// Queue of requests to the machine, with a turn per client.
     asked: Arc<TurnQueue<Input>>,
     pub(super) waiting: PendingRequests<ReplyTarget>,
     /// Limits of in-flight requests per client.
     pub(super) budgets: Budgets,
-    /// Queue of refusals to send, so that a client that floods the BBS does not delay other clients.
+    /// Queue of refusals to send. A separate queue ensures that a client that floods the BBS does not delay
+    /// other clients.
     refusals: mpsc::Sender<(ReplyTo, Refusal)>,
     /// Queue of entries to publish on the feed.
     feed: Feed,
-    /// Queue of entries to log and to send as spans.
+    /// Queue of entries to report in the program's log and as spans.
     decided: DecisionReporter,
     /// Queues of queries about the present.
     pub(super) reading: QueryPool,
@@ -194,7 +196,7 @@ pub(super) struct Driver {
     pub(super) watch: Arc<BbsMetrics>,
     leading: Mutex<CancellationToken>,
     beats: LeaderHeartbeats,
-    /// Reader that has read the cluster's subject up to the last followed entry. Used for reads of the log.
+    /// Reader of the cluster's subject up to the last followed entry, for queries that read the log.
     reader: Mutex<Reader>,
     /// Last followed position.
     followed: watch::Sender<Position>,
@@ -213,8 +215,9 @@ pub(super) struct Driver {
     decides: CancellationToken,
 }
 
-/// Runs a BBS until `stop` is cancelled. An entry that this program does not understand stops the machine
-/// until an operator quarantines the entry. A new machine then reads the log again, as after a start.
+/// Runs a BBS until `stop` is cancelled. An entry that this program does not understand stops the machine.
+/// The machine stays stopped until an operator quarantines the entry. A new machine then reads the log again,
+/// as after a start of the program.
 ///
 /// # Errors
 /// The journal holds an entry that this program does not understand, the journal cannot be followed, or the
@@ -247,8 +250,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Runs one machine. Returns `true` if it stopped at an entry that was then quarantined, so that a new
-/// machine can continue.
+/// Runs one machine. Returns `true` if the machine stopped at an entry and an operator quarantined the entry.
+/// In this case a new machine can continue.
 async fn run_machine(
     machine: Bbs,
     who: (ServiceId, Program),
@@ -302,8 +305,8 @@ async fn run_machine(
     inbox::listen(&driver, &driver.ends).await?;
     let mut machine = Box::new(machine.with_log(reader, world).with_election(listening.into_election()));
     if !machine.may_lead() {
-        // A read-only BBS subscribes to commands as well, because there may be no other BBS that answers
-        // them. Its machine refuses every command.
+        // A read-only BBS subscribes to commands as well, because it may be the only BBS. Its machine refuses
+        // every command.
         inbox::listen_to_commands(&driver, &driver.ends).await?;
     }
     let mut tasks = spawn_tasks(&driver);
@@ -348,8 +351,8 @@ async fn shut_down(
     driver.set_listening(false);
     if let Some(why) = driver.stopped() {
         driver.refuse_all(why).await;
-        // The stopped BBS continues to serve the log, and an operator can quarantine the entry that stopped
-        // it.
+        // The stopped BBS continues to serve the log. An operator can quarantine the entry at which the BBS
+        // stopped.
         inbox::listen_to_operators(driver, &driver.ends).await?;
         let goes_on = quarantine::wait_for_change(&driver.lines.journal, known, &driver.ends).await;
         driver.ends.cancel();
@@ -370,7 +373,8 @@ pub(crate) fn parse_server_time(text: &str) -> Option<Timestamp> {
     u64::try_from(time.as_nanosecond()).ok().map(Timestamp)
 }
 
-/// Spawns the tasks that answer queries, send refusals and publish entries, until the driver ends.
+/// Spawns the tasks that answer queries, send refusals and publish entries. The tasks run until the driver
+/// ends.
 fn spawn_responders(
     driver: &Arc<Driver>,
     refused: mpsc::Receiver<(ReplyTo, Refusal)>,
@@ -414,8 +418,8 @@ impl Driver {
         self.ends.cancel();
     }
 
-    /// Stops the machine because the log holds an entry that this program does not understand. From then on
-    /// the BBS only serves the log.
+    /// Stops the machine because the log holds an entry that this program does not understand. A stopped BBS
+    /// only serves the log.
     fn stop_deciding(&self, why: UnreadableEntry) {
         // The reason is set before the message below is logged, so that replies never contradict the message.
         let (why, _) = self.stopped.get_or_init(|| (why, Instant::now()));
@@ -437,7 +441,7 @@ impl Driver {
         }
     }
 
-    /// Returns the reason that the machine stopped. `None` if it has not stopped.
+    /// Returns the reason for the stop of the machine. `None` if the machine has not stopped.
     pub(super) fn stopped(&self) -> Option<&UnreadableEntry> {
         self.stopped.get().map(|(why, _)| why)
     }
@@ -447,8 +451,8 @@ impl Driver {
         *lock(&self.last_leader_heartbeat) = Some(Instant::now());
     }
 
-    /// Quarantines the entry at a position. The request is refused if another BBS leads, because that BBS can
-    /// read the entry.
+    /// Quarantines the entry at a position. If another BBS leads, the request is refused, because that BBS
+    /// can read the entry.
     pub(super) async fn quarantine(
         &self,
         order: QuarantineOrder,
@@ -465,7 +469,7 @@ impl Driver {
         quarantine::record_quarantine(&self.lines.journal, order, patience).await
     }
 
-    /// Stores the reason that an entry is quarantined, so that reads of the log can return it.
+    /// Stores the reason for the quarantine of an entry. Reads of the log return the reason.
     fn record_quarantine_reason(&self, none: QuarantinedEntry) {
         let QuarantinedEntry { position, subject, reason } = none;
         SET_ASIDE.log(|| {
@@ -479,12 +483,12 @@ impl Driver {
         }
     }
 
-    /// Returns the reason that a position is quarantined, if it is known.
+    /// Returns the reason for the quarantine of a position. `None` if the reason is not known.
     pub(super) fn quarantine_reason(&self, position: Position) -> Option<String> {
         lock(&self.quarantine_reasons).get(&position).cloned()
     }
 
-    /// Periodically passes the time of the NATS server to the machine. Returns if the journal has no server.
+    /// Passes the time of the NATS server to the machine at intervals. Returns if the journal has no server.
     async fn read_server_clock(self: Arc<Self>) {
         loop {
             let asked = Instant::now();
@@ -516,7 +520,7 @@ impl Driver {
         }
     }
 
-    /// Returns the current reader, which distinguishes valid entries from quarantined ones.
+    /// Returns a copy of the reader. The reader distinguishes valid entries from quarantined entries.
     pub(super) fn reader(&self) -> Reader {
         lock(&self.reader).clone()
     }
@@ -569,7 +573,7 @@ impl Driver {
         self.asked.push(&name, input(self.waiting.add(waiter)));
     }
 
-    /// Queues a refusal. It is sent in JSON, which every caller can decode.
+    /// Queues a refusal. The refusal is sent in JSON, which every caller can decode.
     pub(super) async fn refuse(&self, to: ReplyTo, refusal: Refusal) {
         self.watch.commands.record_refusal(refusal.code);
         drop(self.refusals.send((to, refusal)).await);
@@ -589,7 +593,7 @@ impl Driver {
         }
     }
 
-    /// Sends an input to the machine. Ignored if the machine has ended.
+    /// Sends an input to the machine. Does nothing if the machine has ended.
     pub(super) async fn feed(&self, input: Input) {
         drop(self.inputs.send(input).await);
     }
@@ -701,8 +705,8 @@ impl Driver {
         }
     }
 
-    /// Returns the reason that the outcome of an append is unknown. A NATS server may state the reason on its
-    /// health endpoint. The embedded journal always states it.
+    /// Returns the reason why the outcome of an append is unknown. A NATS server may state the reason on its
+    /// health endpoint. The embedded journal always states the reason.
     async fn unknown(&self, source: &JournalError) -> AppendFailure {
         if let Some(why) = self.lines.journal.write_error().await {
             return AppendFailure::Unknown { why, stated: true };
@@ -711,7 +715,7 @@ impl Driver {
         AppendFailure::Unknown { why: chain(source), stated }
     }
 
-    /// Periodically checks the stream that holds the log, so that a loss of the stream is noticed even if
+    /// Checks the stream that holds the log at intervals. The checks detect a loss of the stream even if
     /// nothing is appended.
     async fn check_log(self: Arc<Self>) {
         let mut checks = tokio::time::interval(STREAM_CHECK_INTERVAL);
@@ -757,7 +761,7 @@ impl Driver {
             Reply::Records(records) => send_reply(queries, &to, form, Ok(records)).await,
             Reply::Rows(Err(refusal)) => send_reply::<()>(queries, &to, form, Err(refusal)).await,
             Reply::Rows(Ok(rows)) => {
-                // Rows are JSON text already, so only the envelope is added.
+                // Rows are JSON text already. Only the envelope is added.
                 let text = format!(r#"{{"ok":{rows}}}"#);
                 if let Err(error) = queries.reply(&to, text.into()).await {
                     tracing::debug!(%error, "reply not sent");
@@ -775,7 +779,7 @@ impl Driver {
         }
     }
 
-    /// Sends an order to a rep, which replies with the state of its cell.
+    /// Sends an order to a rep. The rep replies with the state of its cell.
     async fn send_order(&self, cell: &CellId, verb: RepVerb, order: RepOrder) -> Option<Heartbeat> {
         let subject = BusSubject::Rep(cell.clone(), verb).to_string();
         let answer: Option<Result<Heartbeat, Refusal>> =
@@ -783,8 +787,8 @@ impl Driver {
         answer.and_then(Result::ok)
     }
 
-    /// Sends an evacuation order to a rep. If the rep does not reply, the order is repeated after the next
-    /// heartbeat. The missing reply does not count as silence of the cell.
+    /// Sends an evacuation order to a rep. If the rep does not reply, the driver repeats the order after the
+    /// rep's next heartbeat. A missing reply does not count as silence of the cell.
     async fn send_evacuation(&self, cell: CellId, verb: RepVerb, order: RepOrder) {
         let answer = self.send_order(&cell, verb, order).await;
         if answer.is_some() {
@@ -819,8 +823,8 @@ impl Driver {
         }
     }
 
-    /// Waits until the driver is stopped, then ends the machine once its decisions are recorded or a timeout
-    /// expires. The BBS takes no requests after the stop.
+    /// Waits until the driver is stopped. Ends the machine once the log contains the machine's decisions or a
+    /// timeout expires. A stopped BBS takes no requests.
     async fn wait_until_settled(self: Arc<Self>) {
         self.ends.cancelled().await;
         let settled = async {
@@ -834,7 +838,8 @@ impl Driver {
         self.decides.cancel();
     }
 
-    /// Queries the machine on behalf of this driver, for a request that the machine can answer only in part.
+    /// Queries the machine on behalf of this driver. Used for requests that the machine can answer only in
+    /// part.
     pub(super) async fn query(&self, query: projections::Query) -> Result<String, Refusal> {
         let (sender, receiver) = oneshot::channel();
         let query = bbs::Query::Rows(query);
@@ -851,8 +856,8 @@ impl Driver {
         }
     }
 
-    /// Returns a World snapshot, and the observations of the BBS that are not in the log. `None` if no
-    /// snapshot is available.
+    /// Returns a World snapshot. Also returns observations of the BBS that the log does not contain. `None`
+    /// if no snapshot is available.
     pub(super) async fn world_snapshot(&self) -> Option<(WorldSnapshot, Box<Observed>)> {
         if self.stopped().is_some() {
             return None;

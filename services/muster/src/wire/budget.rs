@@ -1,5 +1,5 @@
-//! Limits of in-flight requests per client. A request above the limit is refused at once and does not delay
-//! other clients.
+//! Limits of in-flight requests per client. A request is in flight until the BBS has answered it. A request
+//! above the limit is refused at once and does not delay other clients.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,9 +18,9 @@ pub(super) struct Budgets {
     commands: Arc<Budget>,
     queries: Arc<Budget>,
     polls: Arc<Budget>,
-    /// Reports of reps and outcomes of auctioneers. Queries do not count against it.
+    /// Budget for reports of reps and outcomes of auctioneers. Queries do not count against this budget.
     reports: Arc<Budget>,
-    /// Queries of reps and other services. Clients cannot exhaust it.
+    /// Budget for queries of reps and other services. Clients cannot exhaust this budget.
     service_queries: Arc<Budget>,
 }
 
@@ -36,7 +36,8 @@ impl Budgets {
         }
     }
 
-    /// Admits a command or a message to a program, under the name that its subject proves.
+    /// Admits a command, or a message to a running program. The subject of the request proves the client's
+    /// name.
     pub(super) fn admit_command(&self, subject: &BusSubject) -> Result<Ticket, Refusal> {
         let (budget, name) = match subject {
             BusSubject::Client(domain, client, _) | BusSubject::Seal(domain, client) => {
@@ -61,13 +62,13 @@ impl Budgets {
         budget.admit(name)
     }
 
-    /// Admits a query of rows or records, under the name that its subject proves.
+    /// Admits a query of rows or records. The subject of the request proves the caller's name.
     pub(super) fn admit_query(&self, caller: &Caller) -> Result<Ticket, Refusal> {
         let budget = if caller.is_service() { &self.service_queries } else { &self.queries };
         budget.admit(caller.to_string())
     }
 
-    /// Admits a read of events or logs, which may wait for a long time.
+    /// Admits a read of events or logs. Such a read may wait for a long time.
     pub(super) fn admit_poll(&self, caller: &Caller) -> Result<Ticket, Refusal> {
         self.polls.admit(caller.to_string())
     }

@@ -31,14 +31,14 @@ pub(crate) enum Order {
 }
 
 impl Containers {
-    /// Starts the scripted backend. It sends changes of containers to the rep.
+    /// Starts the scripted backend, which sends changes of containers to the rep.
     pub(crate) fn scripted(inputs: mpsc::Sender<Input>) -> Self {
         let (orders, receiver) = mpsc::unbounded_channel();
         tokio::spawn(run_scripted(receiver, inputs));
         Self::Scripted(orders)
     }
 
-    /// Opens the process backend. It sends changes of containers to the rep.
+    /// Opens the process backend, which sends changes of containers to the rep.
     ///
     /// # Errors
     /// The data folder cannot be opened.
@@ -57,7 +57,7 @@ impl Containers {
         Ok(Self::Process(Arc::new(executor)))
     }
 
-    /// Returns the isolation of containers that are created now.
+    /// Returns the isolation that new containers get at present.
     pub(crate) fn isolation(&self) -> Isolation {
         match self {
             Self::Process(executor) => executor.isolation(),
@@ -94,7 +94,7 @@ impl Containers {
         }
     }
 
-    /// Undoes the preparation of a container that is not run.
+    /// Releases the resources of a prepared container that will not be run.
     pub(crate) fn discard(&self, guid: InstanceGuid) {
         match self {
             Self::Process(executor) => executor.discard(guid),
@@ -102,7 +102,7 @@ impl Containers {
         }
     }
 
-    /// Undoes the preparation of all prepared containers.
+    /// Releases the resources of all prepared containers.
     pub(crate) fn discard_all(&self) {
         match self {
             Self::Process(executor) => executor.discard_all(),
@@ -150,7 +150,7 @@ impl Containers {
         }
     }
 
-    /// Tests whether a container can be run at all.
+    /// Tests whether this cell can run containers at all.
     pub(crate) async fn self_test(&self) -> Result<(), process::SelfTestError> {
         match self {
             Self::Process(executor) => executor.self_test().await,
@@ -167,7 +167,7 @@ impl Containers {
     }
 }
 
-/// Converts a preparation error to the form that the rep uses.
+/// Converts a preparation error to the error type of the rep.
 fn preparation_error(error: &PrepareError) -> Unprepared {
     let is_fault = match error {
         PrepareError::Failed(_) => true,
@@ -177,11 +177,12 @@ fn preparation_error(error: &PrepareError) -> Unprepared {
 }
 
 fn send_order(orders: &mpsc::UnboundedSender<Order>, order: Order) {
-    // Sending fails only if the receiver has ended together with its rep. The order is irrelevant then.
+    // The send fails only if the receiver has ended together with its rep. In that case the order is
+    // irrelevant.
     drop(orders.send(order));
 }
 
-/// Simulates scripted containers: receives orders, and sends changes at the times that the scripts define.
+/// Simulates scripted containers: receives orders, and sends changes at the times in the scripts.
 async fn run_scripted(mut orders: mpsc::UnboundedReceiver<Order>, inputs: mpsc::Sender<Input>) {
     let mut scripted = Scripted::new("127.0.0.1", Behaviour::from_recipe);
     loop {

@@ -1,7 +1,8 @@
-//! Reports the decisions that a leading BBS has folded: a log line and a span for each.
+//! Reports the decisions that a leading BBS has folded into its state. Each decision becomes a log line and a
+//! span.
 //!
-//! Reporting never delays decisions. Entries that do not fit into the queue are left out and counted. They
-//! are still in the log, and `muster trace` creates the same spans.
+//! Reporting never delays decisions. Entries that do not fit into the queue are counted but not reported. The
+//! journal still contains these entries, and `muster trace` creates the same spans from them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +23,9 @@ use crate::error::chain;
 use crate::http;
 use crate::otlp::{Collector, DEFAULT_TIMEOUT, DecisionSpan, MAX_BATCH, SendError, TraceContext};
 
-/// Time for which spans are collected before they are sent.
+/// Time for which spans are collected before a send.
 const COLLECT_TIME: Duration = Duration::from_secs(1);
-/// Retries for spans that were not accepted: the first pause, the longest pause, and the number of retries.
+/// Retries for spans that were not accepted: first pause, longest pause, and number of retries.
 const RETRY: (Duration, Duration, usize) = (Duration::from_millis(200), Duration::from_secs(10), 6);
 /// Timeout of the last send before the BBS ends.
 const LAST_SEND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,7 +52,7 @@ impl DecisionReporter {
         (Self { entries, traced, dropped: AtomicU64::new(0) }, waiting)
     }
 
-    /// Queues an entry, or leaves it out if the queue is full. Never waits.
+    /// Queues an entry. If the queue is full, skips the entry. Never waits.
     pub(super) fn enqueue(&self, position: Position, entry: Arc<Entry>, watch: &BbsMetrics) {
         let decisions = u64::try_from(entry.decisions.len()).unwrap_or(u64::MAX);
         if self.entries.try_send((position, entry)).is_ok() {
@@ -61,7 +62,7 @@ impl DecisionReporter {
             watch.spans_dropped.add_many(decisions);
         }
         let count = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-        // Limits the number of log lines.
+        // Limits the number of log lines about skipped entries.
         if count.is_power_of_two() {
             tracing::warn!(%position, count, "the queue is full: entries are neither logged nor traced");
         }
@@ -75,7 +76,7 @@ struct SpanSender {
     http: reqwest::Client,
     watch: Arc<BbsMetrics>,
     spans: Vec<Value>,
-    /// Time at which the collected spans are sent. `None` if there are none.
+    /// Time of the next send. `None` if no spans are collected.
     due: Option<Instant>,
     failures: u64,
 }
@@ -118,8 +119,8 @@ pub(super) async fn report_decisions(
     }
 }
 
-/// Logs a decision. Decisions about cells and the cluster, and those of operators, are logged at level info,
-/// others at level debug.
+/// Logs a decision. Decisions of operators, and decisions about cells and the cluster, are logged at level
+/// info. All other decisions are logged at level debug.
 fn log_decision(position: Position, decision: &Decision, known: &TraceContext) {
     let by_operator = matches!(decision.actor, Actor::Operator(_));
     let of_fleet = matches!(decision.aggregate, Aggregate::Cell(_) | Aggregate::Cluster);
@@ -167,8 +168,8 @@ impl SpanSender {
         self.spans.len() >= MAX_BATCH || self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// Sends the collected spans, with retries after temporary errors. Spans that are still not accepted are
-    /// dropped.
+    /// Sends the collected spans, with retries after temporary errors. Drops spans that are not accepted
+    /// after the last retry.
     async fn send(&mut self) {
         let backoff = ExponentialBuilder::default()
             .with_min_delay(RETRY.0)
@@ -202,7 +203,7 @@ impl SpanSender {
         }
     }
 
-    /// Removes the first batch, and counts its outcome.
+    /// Removes the first batch of spans, and counts the batch as sent or dropped.
     fn count_outcome(&mut self, taken: Result<(), SendError>) {
         let count = self.spans.drain(..self.spans.len().min(MAX_BATCH)).count() as u64;
         let dropped = match &taken {

@@ -1,4 +1,5 @@
-//! The loop that drives a machine: feeds it inputs, performs its effects, and wakes it at its alarms.
+//! The loop that drives a state machine: passes inputs to the machine, performs its effects, and wakes it at
+//! its alarms. The loop runs in turns; a turn is a batch of inputs.
 
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -10,9 +11,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Capacity of the input queue of a machine. Senders wait while it is full.
+/// Capacity of the input queue of a machine. Senders wait while the queue is full.
 pub(crate) const INPUT_CAPACITY: usize = 16_384;
-/// Maximum number of inputs per turn. The machine then ends the turn, even if more inputs wait.
+/// Maximum number of inputs per turn. The machine ends the turn after this number, even if more inputs wait.
 const MAX_INPUTS_PER_TURN: usize = 1_024;
 
 /// A state machine without I/O, such as a BBS, an auctioneer or a rep.
@@ -30,9 +31,10 @@ pub(crate) trait Machine {
     /// Returns the input that reports a change of the system clock by `by` nanoseconds (negative: set back).
     /// `None` if the machine does not need this report.
     fn clock_stepped(by: i64) -> Option<Self::Input>;
-    /// Returns the time of the next tick, if there is one.
+    /// Returns the time of the next tick. `None` if no tick is scheduled.
     fn alarm(&self) -> Option<Timestamp>;
-    /// Returns the standing to publish. `None` if the machine does not publish its presence.
+    /// Returns the standing (term and leadership) to publish. `None` if the machine does not publish its
+    /// presence.
     fn standing(&self) -> Option<LeadershipStatus>;
     /// Returns `true` if the machine may lead.
     fn may_lead(&self) -> bool {
@@ -40,7 +42,7 @@ pub(crate) trait Machine {
     }
 }
 
-/// Last published standing, and its time.
+/// Last published standing, and the time of its publication.
 #[derive(Clone, Copy, Debug)]
 struct PublishedStanding {
     standing: LeadershipStatus,
@@ -58,8 +60,8 @@ impl PublishedStanding {
 
 /// Source of the inputs of a machine.
 pub(crate) trait Source<I> {
-    /// Appends waiting inputs to the batch, or waits for one. Returns their number, or 0 if no more inputs
-    /// can arrive. Cancel-safe.
+    /// Appends waiting inputs to the batch, or waits for an input. Returns the number of appended inputs, or
+    /// 0 if no more inputs can arrive. Cancel-safe.
     fn take(&mut self, batch: &mut Vec<I>, most: usize) -> impl Future<Output = usize> + Send;
 }
 
@@ -69,7 +71,7 @@ impl<I: Send> Source<I> for mpsc::Receiver<I> {
     }
 }
 
-/// Clock of a machine, which detects that the system clock was set.
+/// Clock of a machine. Detects that the system clock was set.
 #[derive(Clone, Copy, Debug)]
 struct MachineClock {
     shown: Timestamp,
@@ -85,8 +87,8 @@ impl MachineClock {
         self.at(clock::now(), Instant::now())
     }
 
-    /// Records a reading of the clock and returns it. If the clock was set since the last reading, also
-    /// returns the number of nanoseconds by which it was set.
+    /// Records a reading of the clock and returns the reading. If the clock was set since the last reading,
+    /// also returns the change in nanoseconds.
     fn at(&mut self, shown: Timestamp, read: Instant) -> (Timestamp, Option<i64>) {
         let by = shown.nanos_after(self.shown + read.duration_since(self.read));
         *self = Self { shown, read };
@@ -98,16 +100,16 @@ impl MachineClock {
 pub(crate) trait Observer<M: Machine> {
     /// Called before the machine takes an input.
     fn before_input(&mut self, _input: &M::Input) {}
-    /// Called after a tick or the end of a turn. `began` is the time at which that step started.
+    /// Called after a tick or the end of a turn. `began` is the start time of that step.
     fn after_step(&mut self, machine: &M, began: Instant);
 }
 
-/// Maximum time between two turns of an idle machine. Lets probes distinguish an idle machine from one that
-/// hangs.
+/// Maximum time between two turns of an idle machine. The turns let probes distinguish an idle machine from a
+/// hanging machine.
 const MAX_IDLE: Duration = Duration::from_secs(2);
 
-/// Drives a machine until `stop` is cancelled or no more inputs can arrive. The presence is published by this
-/// loop, so a machine that hangs does not publish it.
+/// Drives a machine until `stop` is cancelled or no more inputs can arrive. This loop also publishes the
+/// presence, so a hanging machine does not publish its presence.
 pub(crate) async fn drive<M: Machine>(
     machine: &mut M,
     inputs: &mut impl Source<M::Input>,
@@ -154,8 +156,8 @@ pub(crate) async fn drive<M: Machine>(
     }
 }
 
-/// Starts work that may have to wait. If the work can finish without waiting, it is done when this function
-/// returns. Otherwise a task continues it.
+/// Starts work that may have to wait. If the work needs no waiting, it is complete when this function
+/// returns. Otherwise a spawned task continues the work.
 pub(super) fn run_or_spawn(work: impl Future<Output = ()> + Send + 'static) {
     let mut work = Box::pin(work);
     // A waker that does nothing is sufficient here: the spawned task polls the work again with its own waker.

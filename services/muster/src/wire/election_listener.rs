@@ -14,7 +14,7 @@ use schemas::names::ServiceId;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Participant in a future election that already receives heartbeats, until it is dropped.
+/// Participant in a future election. It receives heartbeats from its creation until it is dropped.
 #[derive(Debug)]
 pub(super) struct ElectionListener {
     election: Arc<Mutex<Election>>,

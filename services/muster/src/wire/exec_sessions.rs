@@ -38,7 +38,7 @@ const MAX_INPUT_BYTES: usize = 128 * 1024;
 const MAX_WRITE_BYTES: usize = 64 * 1024;
 /// Maximum time between two messages of a client. A program that has ended is kept for the same time.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum number of programs of clients that run on a cell.
+/// Maximum number of client programs that run on a cell.
 const MAX_PROGRAMS: usize = 256;
 
 /// Programs of clients on this cell.
@@ -85,8 +85,8 @@ enum NextAction {
     Nothing,
 }
 
-/// Checks the limits of the cell and of the domain, whose quota is `quota`. Returns the reason that the
-/// domain may not run another program. `None` if it may.
+/// Checks the limits of the cell and of the domain, whose quota is `quota`. Returns the reason why the domain
+/// may not run another program. `None` if another program may run.
 fn full(all: &BTreeMap<SessionName, Arc<Program>>, domain: &Domain, quota: u32) -> Option<String> {
     let running = || all.iter().filter(|(_, program)| program.is_running());
     let used = running().filter(|((of, ..), _)| of == domain).count();
@@ -382,7 +382,8 @@ fn bad(field: &str, problem: String) -> Refusal {
     Refusal::invalid(vec![BadField { field: field.to_owned(), problem }])
 }
 
-/// Locks a mutex. A poisoned state is still consistent, because no code panics halfway through a change.
+/// Locks a mutex. The state is consistent even if the mutex is poisoned, because no code panics halfway
+/// through a change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Follows the journal: feeds every entry to a machine, in order, and reports when the end is reached for the
-//! first time.
+//! Follows the journal: passes every entry to a state machine, in order, and reports when the end of the
+//! journal is reached for the first time.
 
 use journal::Journal;
 use journal::StoredEntry;
@@ -11,8 +11,8 @@ use super::run_error::{RunError, UnreadableEntry};
 /// Maximum number of entries per read.
 const BATCH_LEN: usize = 1_000;
 
-/// Follows the journal after a position until the machine ends. `input` converts an entry to an input; an
-/// entry is skipped if it returns `None`.
+/// Follows the journal after a position until the machine ends. `input` converts an entry to an input of the
+/// machine. If `input` returns `None`, the entry is skipped.
 ///
 /// # Errors
 /// The journal cannot be followed, or `input` returns an error.

@@ -1,6 +1,6 @@
-//! Compares the log that a rep knows with the log that BBSs serve. The two can differ after an older log was
-//! restored. If the rep knows a later term than the restored log, it accepts no leader. If the rep knows a
-//! later position, no BBS can serve that position.
+//! Compares the log that a rep knows with the log that BBSs serve. The two logs can differ after a restore of
+//! an older log. If the rep knows a later term than the restored log, the rep accepts no leader. If the rep
+//! knows a later position, no BBS can serve this position.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use schemas::query::{ClusterRow, ShowAnswer};
 
 use crate::home;
 
-/// Number of successive replies that have to be behind the log that a rep knows. One such reply is not
+/// Number of successive replies that must be behind the log that a rep knows. One such reply is not
 /// sufficient, because a single BBS may lag for a moment.
 const REQUIRED_REPLIES: u32 = 4;
-/// Pause between two of these replies.
+/// Pause between two replies.
 const PAUSE: Duration = Duration::from_secs(4);
 
 /// Known properties of a log.
@@ -26,15 +26,15 @@ pub(super) struct KnownLog {
     pub(super) position: Position,
 }
 
-/// Result of comparing the log of the cluster with the one that a rep knows.
+/// Result of comparing the log of the cluster with the log that a rep knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogComparison {
     /// No difference was found.
     Same,
     /// The log ends before the position that the rep knows: the BBS lags, or the log has another history.
     Shorter(KnownLog),
-    /// The log certainly has another history: it belongs to another cluster, or has lower terms although it
-    /// is not shorter.
+    /// The log certainly has another history. Either it belongs to another cluster, or its terms are lower
+    /// although the log is not shorter.
     Other(KnownLog),
 }
 
@@ -47,7 +47,7 @@ impl KnownLog {
         Self { cluster_id: Some(row.cluster_id), terms, position: *position }
     }
 
-    /// Compares the log that a rep knows with the one that a BBS serves.
+    /// Compares the log that a rep knows with the log that a BBS serves.
     pub(super) fn compare(&self, there: Self) -> LogComparison {
         let other_cluster = self.cluster_id.zip(there.cluster_id).is_some_and(|(own, there)| own != there);
         if other_cluster {
@@ -91,8 +91,8 @@ impl KnownLog {
     }
 }
 
-/// Compares the logs until the result is certain. A reply that is not behind the log of the rep decides at
-/// once. Otherwise all of [`REQUIRED_REPLIES`] replies have to be behind it.
+/// Compares the logs until the result is certain. A reply that is not behind the rep's log settles the result
+/// at once. Otherwise [`REQUIRED_REPLIES`] successive replies must be behind the rep's log.
 pub(super) async fn compare(bus: &Bus, cell: &CellId, known: KnownLog) -> LogComparison {
     let mut last = LogComparison::Same;
     for number in 0..REQUIRED_REPLIES {

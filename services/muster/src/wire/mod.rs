@@ -1,6 +1,6 @@
 //! Wiring: the drivers of the state machines.
 //!
-//! A state machine does no I/O: it returns effects. Its driver performs the effects one at a time, and feeds
+//! A state machine does no I/O: it returns effects. Its driver performs the effects one at a time, and passes
 //! the results back to the machine as inputs. Drivers make no decisions.
 //!
 //! | file | content |
@@ -9,16 +9,16 @@
 //! | [`decision_reports`] | log lines and spans for the decisions of a leading BBS |
 //! | [`run_error`] | errors that end a service |
 //! | [`feed`] | publication of every event by a leading BBS |
-//! | [`founding`] | answers to an operator who founds a cluster: the cluster that a service belongs to |
-//! | [`follower`] | feeding journal entries to a machine |
+//! | [`founding`] | answers to an operator who founds a cluster, with the cluster that a service belongs to |
+//! | [`follower`] | delivery of journal entries to a machine |
 //! | [`requests`] | requests between services, in postcard or JSON |
 //! | [`bbs`] | driver of a BBS |
 //! | [`budget`] | limits of in-flight requests per client |
 //! | [`election_listener`] | leader heartbeats while a starting service reads the log |
-//! | [`log_comparison`] | comparison of the log of the cluster with the log that a rep knows |
+//! | [`log_comparison`] | comparison of the cluster's log with the log that a rep knows |
 //! | [`turn_queue`] | queues in which clients take turns |
 //! | [`inbox`] | messages from the bus to a BBS |
-//! | [`past`] | queries about the past, each answered from a World (projected state) that is folded for it |
+//! | [`past`] | queries about the past, each answered from a World (state folded from the log) of that time |
 //! | [`query_pool`] | queries about the present, answered from World snapshots |
 //! | [`monitoring`] | metrics and probes of each service |
 //! | [`quarantine`] | quarantined entries of the journal |

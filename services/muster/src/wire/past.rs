@@ -1,8 +1,9 @@
-//! Queries about the past. For each query, the BBS folds the log into a projected state (World) of the
-//! requested position. A snapshot index makes this fast. The index is built in the background while the BBS
-//! keeps up with the journal.
+//! Queries about the past. For each query, the BBS folds the log up to the requested position into the World
+//! (the state folded from the log). A snapshot index makes this fold fast. The index is built in the
+//! background while the BBS keeps up with the journal.
 //!
-//! Queries about the past are answered one after the other, off the deciding thread. Clients take turns.
+//! Queries about the past are answered one after the other, in a separate task, so that they do not delay
+//! decisions. Clients take turns.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use super::bbs::{Driver, ReplyTarget};
 use super::turn_queue::TurnQueue;
 use crate::error::chain;
 
-/// Maximum number of entries that are folded for one query. The limit is higher if two snapshots are far
-/// apart: it is at least twice the number of entries between two snapshots.
+/// Maximum number of entries that are folded for one query. If consecutive snapshots are far apart, the
+/// maximum is raised to twice the number of entries between them.
 const MAX_FOLDED: u64 = 262_144;
 /// Lag in entries above which a BBS builds no snapshots.
 const MAX_LAG: u64 = 10_000;
@@ -35,13 +36,14 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const NEWEST_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval between snapshots of the end of the log.
 const END_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(300);
-/// Shorter interval for a busy log. It applies if the entries since the last snapshot have at least this
-/// number of bytes. Reading more of them would delay a start by seconds.
+/// Shorter interval for a busy log, and its threshold in bytes. The shorter interval applies if the entries
+/// since the last snapshot have at least this number of bytes. Without a newer snapshot, the next start of
+/// the service would take seconds longer.
 const BUSY_END_SNAPSHOT: (Duration, u64) = (Duration::from_secs(60), 32 * 1024 * 1024);
-/// Pause after a snapshot could not be built.
+/// Pause after a failed attempt to build a snapshot.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
-/// Cache for snapshots of the past.
+/// Cache for snapshots of past states.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     pub(crate) folder: PathBuf,
@@ -59,7 +61,7 @@ impl Cache {
 /// State of the log from which a starting service continues to fold entries.
 #[derive(Debug, Default)]
 pub(super) struct StartState {
-    /// Access to the past states of the log. `None` if there is no cache or no cluster, or if the cache
+    /// Access to the past states of the log. `None` if there is no cache, there is no cluster, or the cache
     /// cannot be used.
     pub(super) past: Option<Past>,
     /// Reader and World at the starting position.
@@ -67,7 +69,7 @@ pub(super) struct StartState {
 }
 
 impl StartState {
-    /// Loads the newest snapshot in a cache, or starts at the beginning of the log. `known` has the
+    /// Loads the newest snapshot in a cache, or starts at the beginning of the log. `known` contains the
     /// quarantined positions.
     pub(super) async fn load(journal: &Journal, cache: Option<&Cache>, known: &QuarantinedPositions) -> Self {
         let beginning = (Reader::with_quarantines(known.clone()), World::new());
@@ -94,7 +96,7 @@ impl StartState {
 }
 
 /// Keeps a snapshot near the end of the log for the next start, until the token is cancelled. Used by
-/// services that do not answer queries about the past.
+/// services without queries about the past.
 pub(crate) async fn keep_newest(journal: Journal, cache: Cache, ends: CancellationToken) {
     let build = async || {
         let end = journal.end().await?;
@@ -137,7 +139,7 @@ impl PastQueries {
         Self { journal, cache, past: OnceCell::new_with(begin), asked: TurnQueue::default() }
     }
 
-    /// Queues a query under the name of its caller.
+    /// Queues a query under the name of the client.
     pub(super) fn enqueue(&self, waiter: ReplyTarget, query: Query, as_of: AsOf, observed: Observed) {
         let name = waiter.name().to_owned();
         self.asked.push(&name, PastQuery { waiter, query, as_of, observed });
@@ -187,7 +189,8 @@ impl PastQueries {
         answered.unwrap_or_else(|_| Err(refusal(Error::Stopping)))
     }
 
-    /// Refuses a query that would take very long because the snapshot index does not cover it yet.
+    /// Refuses a query that would take too long because the snapshot index does not cover the requested
+    /// position yet.
     async fn check_distance(&self, past: &Past, sought: Moment) -> Result<(), Refusal> {
         let end = self.journal.end().await.map_err(|error| refusal(error.into()))?;
         let distance = match sought {
@@ -206,7 +209,7 @@ impl PastQueries {
     }
 
     /// Returns `true` if a log that ends at `end` lacks a snapshot or a part of the event index. Does not
-    /// query the journal while the log is short.
+    /// query the journal if the log is short.
     async fn is_due(&self, end: Position) -> Result<bool, Error> {
         let cache = self.cache.as_ref().ok_or(Error::NoCache)?;
         if end.0 < cache.spacing.min(past::limits::STRETCH_POSITIONS) {

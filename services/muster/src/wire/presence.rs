@@ -1,5 +1,5 @@
-//! Periodic messages of a BBS or an auctioneer: its presence, its leader heartbeats, and the notification of
-//! reps after an election.
+//! Messages of a BBS or an auctioneer that are repeated: its presence, its leader heartbeats, and the
+//! notification of reps after an election.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ const ELECTION_NOTICES: u32 = 3;
 #[derive(Debug)]
 pub(super) struct LeaderHeartbeats {
     role: LeaderRole,
-    /// Last term with a heartbeat, and the number of heartbeats in it.
+    /// Term of the last heartbeat, and the number of heartbeats in this term.
     sent: Mutex<(u64, u32)>,
 }
 
@@ -30,7 +30,7 @@ impl LeaderHeartbeats {
         Self { role, sent: Mutex::new((0, 0)) }
     }
 
-    /// Sends a leader heartbeat to standbys. The first ones of a term are sent to reps as well.
+    /// Sends a leader heartbeat to standbys. The first heartbeats of a term are sent to reps, too.
     pub(super) async fn say(&self, services: &ServiceClient, beat: &LeaderHeartbeat) {
         services.notify(&BusSubject::LeaderHeartbeat(self.role).to_string(), beat).await;
         if self.count(beat.term) <= ELECTION_NOTICES {
@@ -38,13 +38,13 @@ impl LeaderHeartbeats {
         }
     }
 
-    /// Announces to standbys that the leader stops, so that one of them takes over at once.
+    /// Announces to standbys that the leader stops, so that a standby takes over at once.
     pub(super) async fn step_down(&self, services: &ServiceClient, beat: &LeaderHeartbeat) {
         services.notify(&BusSubject::LeaderHeartbeat(self.role).to_string(), beat).await;
         services.bus().flush().await;
     }
 
-    /// Counts a heartbeat, and returns the number of heartbeats in its term.
+    /// Counts a heartbeat. Returns the number of heartbeats in the term.
     fn count(&self, term: u64) -> u32 {
         let mut told = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         *told = (term, if told.0 == term { told.1.saturating_add(1) } else { 1 });
@@ -66,7 +66,8 @@ impl PresencePublisher {
         Self { bus, role, id, program }
     }
 
-    /// Publishes the standing of the service, and the append trouble of a BBS. The message may be lost.
+    /// Publishes the standing of the service. For a BBS, also publishes its problem with appends. The message
+    /// may be lost.
     pub(super) fn say(
         &self,
         leadership: LeadershipStatus,

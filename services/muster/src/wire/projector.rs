@@ -9,7 +9,8 @@ use super::quarantine;
 use super::run_error::RunError;
 
 /// Keeps the tables of a database up to date until `stop` is cancelled. An entry that this program does not
-/// understand stops the projector. It continues when an operator quarantines the entry or requests a retry.
+/// understand stops the projector. The projector continues when an operator quarantines the entry or requests
+/// a retry.
 ///
 /// # Errors
 /// The journal or the database fails.
@@ -50,11 +51,11 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Rebuilds the tables of a database next to the existing ones. This is required if another version of this
-/// program created the existing tables, or if an entry in them was quarantined later.
+/// Rebuilds the tables of a database next to the existing ones. A rebuild is required if another version of
+/// this program created the existing tables, or if an entry in the existing tables was quarantined later.
 ///
 /// # Errors
-/// Fails like [`run`], and if the log holds an entry that this program does not understand.
+/// Fails like [`run`]. Also fails if the log holds an entry that this program does not understand.
 pub(crate) async fn rebuild(journal: &Journal, url: &Url, stop: &CancellationToken) -> Result<(), RunError> {
     if let Some(known) = quarantine::quarantined_positions(journal, stop).await? {
         tracing::warn!(

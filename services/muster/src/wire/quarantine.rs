@@ -1,6 +1,6 @@
 //! Quarantined entries of the journal. A service reads the list of quarantined positions before it follows
-//! the journal. A service that stopped at an unreadable entry waits until the entry is quarantined. A BBS
-//! records the quarantine by order of an operator. If no BBS runs, the command line records it.
+//! the journal. A service that stopped at an unreadable entry waits until the entry is quarantined. An
+//! operator orders the quarantine, and a BBS records it. If no BBS runs, the command line records it.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of messages per read of the cluster's subject.
 const PAGE_LEN: usize = 256;
 /// Maximum number of attempts to append to the cluster's subject. An attempt fails if another writer appends
-/// first.
+/// before it.
 const MAX_ATTEMPTS: usize = 8;
 /// Pause between two attempts.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -34,8 +34,8 @@ async fn cluster_log(journal: &Journal) -> Result<ClusterLog, JournalError> {
     };
     read_cluster(journal, take).await?;
     if is_empty {
-        // A server that cannot read its stored entries answers as if the subject were empty, so this is
-        // checked.
+        // Detect a server that cannot read its stored entries. Such a server answers as if the subject were
+        // empty.
         journal.check_readable().await?;
     }
     Ok(log)
@@ -139,9 +139,9 @@ pub(crate) async fn wait_for_change(
     }
 }
 
-/// Reads the first entry after a position. Returns its position, its subject and its problem if a later
-/// program version wrote it. `None` if the entry is quarantined, or if no later program version wrote it. A
-/// BBS or a projector stops at an entry that this function returns.
+/// Reads the first entry after a position. If a later program version wrote the entry, returns its position,
+/// its subject and its problem. `None` if the entry is quarantined, or if no later program version wrote it.
+/// A BBS or a projector stops at an entry that this function returns.
 ///
 /// # Errors
 /// The journal cannot be read.
@@ -160,7 +160,7 @@ pub(crate) async fn unreadable_entry_after(
     }))
 }
 
-/// Records the quarantine of a position, if it is allowed. No attempt is started after `patience` has
+/// Records the quarantine of a position, if the quarantine is allowed. No attempt starts after `patience` has
 /// expired.
 ///
 /// # Errors
@@ -197,8 +197,8 @@ pub(crate) async fn record_quarantine(
                 return Ok(Ack { position, version });
             }
             Err(AppendError::Refused(why)) => return Err(Refusal::new(Code::Unavailable, why)),
-            // The next read of the subject shows whether another write was first, and whether this write was
-            // stored in spite of the error.
+            // The next read of the subject shows the outcome: another write may have been first, and this
+            // write may be stored in spite of the error.
             Err(AppendError::Conflict | AppendError::NotStored(_) | AppendError::Unknown(_)) => {
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
@@ -207,7 +207,8 @@ pub(crate) async fn record_quarantine(
     Err(Refusal::new(Code::Unavailable, format!("other writers were first {MAX_ATTEMPTS} times: try again")))
 }
 
-/// Returns the entry at a position, as this program reads it. `None` if the journal ends before it.
+/// Returns the entry at a position, as decoded by this program. `None` if the journal ends before the
+/// position.
 async fn entry_at(
     journal: &Journal,
     position: Position,

@@ -1,5 +1,5 @@
-//! Answers queries from snapshots of the projected state (World), off the deciding thread. The number of
-//! threads is bounded, and clients take turns.
+//! Answers queries from snapshots of the World (the state folded from the log). Queries do not run on the
+//! thread that decides commands. The number of threads is bounded, and clients take turns.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use super::bbs::ReplyTarget;
 use super::turn_queue::TurnQueue;
 
-/// Queues of queries, and the World snapshots that are held for the further pages of lists.
+/// Queues of queries, and World snapshots for the next pages of lists.
 #[derive(Debug, Default)]
 pub(super) struct QueryPool {
     rows: TurnQueue<QueuedQuery>,
-    /// Queries of reps. They are answered by separate threads.
+    /// Queries that reps send. Separate threads answer these queries.
     records: TurnQueue<QueuedQuery>,
     held: Mutex<VecDeque<HeldSnapshot>>,
 }
@@ -35,7 +35,7 @@ pub(super) enum QueryKind {
     Records,
 }
 
-/// A query with the World snapshot to answer it from.
+/// A query, and the World snapshot that the answer is read from.
 #[derive(Debug)]
 pub(super) struct QueuedQuery {
     pub(super) waiter: ReplyTarget,
@@ -49,7 +49,7 @@ pub(super) fn thread_count() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2)
 }
 
-/// A World snapshot that is held for further pages.
+/// A World snapshot that is kept for the next pages of a list.
 #[derive(Clone, Debug)]
 struct HeldSnapshot {
     until: Instant,
@@ -100,7 +100,7 @@ impl QueryPool {
         (waiter, reply)
     }
 
-    /// Returns the World snapshot that a cursor names, if it is still held.
+    /// Returns the World snapshot that a cursor names. `None` if the pool does not keep this snapshot.
     pub(super) fn held(&self, cursor: &Cursor) -> Option<(WorldSnapshot, Observed)> {
         let now = Instant::now();
         let held = self.lock();
@@ -129,7 +129,7 @@ impl QueryPool {
     }
 }
 
-/// Returns `true` if the query returns pages. Snapshots of other queries are not held.
+/// Returns `true` if the query returns pages. For other queries, no snapshots are kept.
 const fn is_list(query: &Query) -> bool {
     use projections::Query as Rows;
     match query {
@@ -161,7 +161,7 @@ const fn is_list(query: &Query) -> bool {
     }
 }
 
-/// Returns `true` if a list has another page. Relies on `next` being the last field of a page.
+/// Returns `true` if a list has another page. The function relies on `next` being the last field of a page.
 fn has_next_page(reply: &Reply) -> bool {
     match reply {
         Reply::Rows(Ok(rows)) => !rows.ends_with("\"next\":null}"),

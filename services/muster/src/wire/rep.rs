@@ -1,4 +1,4 @@
-//! Effect driver of a rep.
+//! Effect driver of a rep: carries out the effects that the state machine of the rep returns.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -42,17 +42,17 @@ const ATTACH_RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration
 /// Maximum time for reporting that the evacuation is complete.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time that an evacuated rep waits for its last containers before it reports that the cell is empty.
-/// If the cell were silent for longer, the leader would probe it as lost.
+/// If the cell were silent for longer, the leader would suspect a loss and probe the cell.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 static NO_ORDER: LogLimit = LogLimit::new();
 static FOREIGN_INBOX: LogLimit = LogLimit::new();
 
-/// Interval between comparisons of the logs while the log that the rep knows conflicts with the log of the
-/// cluster.
+/// Interval between comparisons of the logs during a conflict: the log that the rep knows conflicts with the
+/// log of the cluster.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Reason that the work of a rep ended.
+/// Reason for the end of a rep's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunOutcome {
     /// `stop` was cancelled.
@@ -74,10 +74,10 @@ struct Driver {
     folder: FolderId,
     /// Cluster that the data folder belongs to.
     cluster_id: Option<ClusterId>,
-    /// Requests a comparison of the logs. It is notified after a missing reply and after an election, because
-    /// both can mean that the cluster has a different log.
+    /// Requests a comparison of the logs. A missing reply or an election triggers the request, because either
+    /// can mean that the cluster has a different log.
     compare_requested: Notify,
-    /// Reason that the rep cannot continue with the log of the cluster. `None` if it can.
+    /// Reason why the rep cannot continue with the log of the cluster. `None` without a conflict.
     conflict: Mutex<Option<String>>,
     services: ServiceClient,
     containers: Containers,
@@ -85,15 +85,15 @@ struct Driver {
     talks: ExecSessions,
     inputs: mpsc::Sender<Input>,
     waiting: PendingRequests<(ReplyTo, Form)>,
-    /// Reason that the machine was stopped. Unset if the whole program stops.
+    /// Reason why the machine was stopped. Unset if the whole program stops.
     end: OnceLock<RunOutcome>,
     stop: CancellationToken,
     /// Metrics of the rep.
     watch: Arc<RepMetrics>,
 }
 
-/// Runs a rep until `stop` is cancelled or its evacuation is complete. While another rep is attached to the
-/// cell, it only tries to attach again.
+/// Runs a rep until `stop` is cancelled or the evacuation of the cell is complete. While another rep is
+/// attached to the cell, this rep only tries to attach again.
 ///
 /// # Errors
 /// The bus cannot be subscribed to.
@@ -348,8 +348,8 @@ impl Driver {
         }
     }
 
-    /// Returns the input of the machine that a message stands for. `None` if the message is answered without the
-    /// machine, or is invalid.
+    /// Converts a message to an input of the machine. `None` if the message is invalid, or is answered
+    /// without the machine.
     async fn input_from(self: &Arc<Self>, verb: RepVerb, incoming: Incoming) -> Option<Input> {
         match verb {
             RepVerb::Perform => {

@@ -22,7 +22,8 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct ServiceClient {
     bus: Bus,
-    /// `true` once a service reported that it has another schema. From then on all requests are sent in JSON.
+    /// `true` after a service has reported that it has another schema. After this report, all requests are
+    /// sent in JSON.
     uses_json: AtomicBool,
 }
 
@@ -35,7 +36,7 @@ impl ServiceClient {
         &self.bus
     }
 
-    /// Sends a request, and repeats it in JSON if the other service has another schema.
+    /// Sends a request. Repeats the request in JSON if the other service has another schema.
     pub(crate) async fn request<Q: Serialize, A: DeserializeOwned>(
         &self,
         subject: &str,
@@ -80,8 +81,8 @@ impl ServiceClient {
         }
     }
 
-    /// Publishes a message that may be lost, without a reply. It is sent in JSON, because the receiver cannot
-    /// report that it has another schema.
+    /// Publishes a message that may be lost, without a reply. The message is sent in JSON, because the
+    /// receiver cannot report that it has another schema.
     pub(crate) async fn notify<M: Serialize>(&self, subject: &str, message: &M) {
         let bytes = codec::encode(Form::Json, message);
         if let Err(error) = self.bus.publish(subject, bytes.into()).await {

@@ -11,7 +11,7 @@ pub(crate) enum RunError {
     /// The journal cannot be followed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The log holds an entry that this program does not understand.
+    /// The log contains an entry that this program does not understand.
     #[error(transparent)]
     Unreadable(#[from] UnreadableEntry),
     /// The bus cannot be subscribed to.
@@ -23,7 +23,7 @@ pub(crate) enum RunError {
     /// The client for completion callbacks cannot be created.
     #[error("can't create the HTTP client for completion callbacks")]
     Callbacks(#[source] reqwest::Error),
-    /// A machine that reads the log again needs a new seed, and the system provides no randomness.
+    /// A machine that reads the log again needs a new seed, but the system provides no randomness.
     #[error("the system provides no randomness")]
     Randomness(#[source] io::Error),
 }

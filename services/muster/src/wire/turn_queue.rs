@@ -11,7 +11,7 @@ use super::drive::Source;
 /// Maximum number of requests per turn of the machine, so that journal entries are taken in between.
 const MAX_REQUESTS_PER_TURN: usize = 256;
 
-/// Waiting items by name. Needs no limit of its own, because a budget has admitted every item.
+/// Waiting items by name. The queue needs no limit of its own, because a budget has admitted every item.
 #[derive(Debug)]
 pub(super) struct TurnQueue<T> {
     waiting: Mutex<FairQueue<String, T>>,

@@ -1,5 +1,5 @@
-//! Bytes that are not valid messages, on every subject. If the sender expects an answer, each is refused with
-//! a stable code. All services keep working.
+//! Tests with bytes that are not valid messages, on every subject. If the sender expects an answer, the bytes
+//! are refused with a stable code. All services keep working.
 
 use schemas::codec::{self, Form};
 use schemas::container::{Epoch, WorkKey};
@@ -19,7 +19,8 @@ use crate::dev::sleeper;
 use crate::support::test_dir::ensure;
 use crate::support::{Cluster, eventually};
 
-/// Subject with the role of its sender and valid messages. `answered` is set if the receiver sends an answer.
+/// Subject with the role of its sender and valid messages. `answered` is `true` if the receiver sends an
+/// answer.
 struct SubjectCase {
     subject: String,
     role: &'static str,
@@ -146,7 +147,7 @@ fn service_cases() -> [SubjectCase; 15] {
         definition: WorkDefinition::Task(definition.unwrap().definition),
         placement: None,
     };
-    // Term 0 makes services ignore bytes that happen to be a valid message.
+    // The bytes may happen to be a valid message. Services ignore such a message because its term is 0.
     let perform = Perform { id: PerformId::default(), work: vec![work] };
     let stop = Stop { term: 0, containers: vec![(task("x"), instance())] };
     let read_logs = json!({"id": instance()});
@@ -199,7 +200,7 @@ fn instance() -> InstanceGuid {
 }
 
 fn heartbeat() -> Heartbeat {
-    // The cell is not that of the subject, so the heartbeat is ignored.
+    // The cell of the heartbeat differs from the cell of the subject, so the heartbeat is ignored.
     Heartbeat { schema: codec::SCHEMA_VERSION, ..fixtures::heartbeat("c9", 1, 1) }
 }
 
@@ -277,7 +278,7 @@ fn invalid_messages_are_refused_on_every_subject() {
         let answer = requester.request(subject, b"{}").json();
         assert_eq!(answer["refused"]["code"], "InvalidRequest", "{subject}: {answer}");
     }
-    // If a subject has no subscriber, the server itself answers.
+    // If a subject has no subscriber, the server sends the answer.
     let nobody = requester.request("muster.nobody.listens", b"{}");
     assert_eq!(nobody.status.as_deref(), Some("503"));
     cluster.place.print_event(&format!("sent {count} invalid messages"));
@@ -311,7 +312,8 @@ fn corrupted_messages_stop_no_service() {
             }
             count += 1;
             if answered {
-                // A changed name may be valid. The request then succeeds, or its target does not exist.
+                // A changed name may still be valid. The request then either succeeds, or fails because its
+                // target does not exist.
                 let answer = requester.request(&subject, &bytes);
                 let said = answer.payload.starts_with(b"MUS1") || answer.json().is_object();
                 assert!(answer.status.is_none() && said, "{subject}: {bytes:?}");
@@ -324,7 +326,7 @@ fn corrupted_messages_stop_no_service() {
     assert_cluster_works(&cluster);
 }
 
-/// Checks that every service is still the process that was started, and that commands are carried out.
+/// Checks that no service was restarted, and that commands are carried out.
 fn assert_cluster_works(cluster: &Cluster) {
     for (name, service) in &cluster.services {
         assert!(std::path::Path::new(&format!("/proc/{}", service.pid())).exists(), "{name} has exited");

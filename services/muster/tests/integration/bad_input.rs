@@ -1,5 +1,5 @@
-//! Invalid commands. Each is refused with a stable code that names every invalid field, and the service keeps
-//! running.
+//! Invalid commands. Each command is refused with a stable code and every invalid field, and the service
+//! keeps running.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ fn with_fields(mut object: Value, more: Value) -> Value {
     object
 }
 
-/// Returns invalid names, with at least one for each rule that they can break.
+/// Returns invalid names. Each rule for names is broken at least once.
 fn bad_names() -> Vec<String> {
     let long = "x".repeat(200);
     let bad = [
@@ -134,7 +134,7 @@ fn invalid_names_are_refused(requester: &mut ShopClient) {
             &["envelope.request_id", "task_guid"],
         );
     }
-    // Invalid names in a subject, as far as a subject can contain them.
+    // Invalid names that a subject can contain.
     let long = "x".repeat(200);
     for token in ["a*b", "a$b", "ä", long.as_str()] {
         let subjects = [
@@ -241,7 +241,7 @@ fn oversized_actions_are_refused(requester: &mut ShopClient) {
 
 fn oversized_messages_are_refused(cluster: &Cluster, requester: &mut ShopClient) {
     requester.assert_desire_invalid(&lrp(json!({"annotation": "a".repeat(10 * 1024 + 1)})), &["annotation"]);
-    // About the largest message that the server accepts.
+    // A message of about the maximum size that the server accepts.
     let answer = requester.desire(&lrp(json!({"annotation": "a".repeat(1_000_000)})));
     assert_eq!(answer["refused"]["code"], "InvalidRequest", "{answer}");
     let huge = "a".repeat(10 * 1024 * 1024);
@@ -259,7 +259,7 @@ fn oversized_messages_are_refused(cluster: &Cluster, requester: &mut ShopClient)
     let refusal = said.refusal();
     let fields: Vec<&Value> = refusal["fields"].as_array().unwrap().iter().map(|bad| &bad["field"]).collect();
     assert_eq!(fields, ["message", "annotation"], "the message and its largest field are too large");
-    // The server disconnects a client that sends it anyway. Other clients are not affected.
+    // The server disconnects a client that bypasses this check. Other clients are not affected.
     let mut rude = cluster.plain("rude");
     rude.try_publish("muster.client.shop.me.lrp.desire", huge.as_bytes());
     assert!(requester.plain.request("muster.query.client.shop.me.lrp.list", b"").json()["ok"].is_object());
@@ -285,7 +285,7 @@ fn mismatch_with_subject_is_refused(cluster: &Cluster, requester: &mut ShopClien
         .request("muster.cell.c1.bbs.report", &codec::encode(Form::Json, &reports(report("c2", 0))))
         .json();
     assert_refused(&answer, Code::Forbidden, &[], "a report of another cell");
-    // A heartbeat is not answered. One that names another cell than its subject is ignored.
+    // A heartbeat is never answered. A heartbeat is ignored if it names another cell than its subject.
     let beat = heartbeat_of(cluster, "c9");
     rep.publish("muster.cell.c1.heartbeat", "", &beat);
     requester.assert_request_refused(
@@ -297,7 +297,7 @@ fn mismatch_with_subject_is_refused(cluster: &Cluster, requester: &mut ShopClien
     cluster.muster().exits(3, "cell show c9");
 }
 
-/// Returns a heartbeat of the existing cell with the id of another cell.
+/// Returns a heartbeat of the existing cell in which its id is replaced by `cell`.
 fn heartbeat_of(cluster: &Cluster, cell: &str) -> Vec<u8> {
     let mut auctioneer = cluster.plain_as("bbs");
     let state = codec::encode(
@@ -321,7 +321,7 @@ fn duplicate_and_late_requests_are_handled(requester: &mut ShopClient) {
     let first = requester.request("lrp.desire", &desire);
     assert!(first["ok"].is_object(), "{first}");
     assert_eq!(requester.request("lrp.desire", &desire)["ok"]["version"], first["ok"]["version"]);
-    // Another request id makes it another request.
+    // The same command with another request id is a new request.
     requester.assert_request_refused("lrp.desire", &named("two", lrp(json!({}))), Code::ResourceExists, &[]);
     let scale = |request: &str, instances: u32| {
         named(request, json!({"process_guid": "web", "instances": instances}))
@@ -345,7 +345,7 @@ fn duplicate_and_late_requests_are_handled(requester: &mut ShopClient) {
     }
 }
 
-/// Returns a report in which a container claims `web/0`, in this epoch of the guid.
+/// Returns a report that a container of `cell` claims `web/0`, in this epoch of the guid.
 fn report(cell: &str, epoch: u64) -> Report {
     let by = Instance {
         instance_guid: InstanceGuid("00000000-0000-7000-8000-000000000001".parse().unwrap()),
@@ -387,7 +387,7 @@ fn invalid_reports_are_refused(cluster: &Cluster) {
         // Report of an earlier epoch.
         let reported: ReportsReply = ask(form, &reports(report("c1", 7))).unwrap();
         assert_eq!(reported.results[0].refused.as_ref().unwrap().code, Code::StaleEpoch);
-        // Report of a task that was never desired.
+        // Report of a task that was never created.
         let guid = TaskGuid::new("never").unwrap();
         let Report::Lrp { report: of_lrp, .. } = report("c1", 7) else { unreachable!() };
         let report = task::Report {
@@ -398,7 +398,7 @@ fn invalid_reports_are_refused(cluster: &Cluster) {
         };
         let reported = ask(form, &reports(Report::Task { task_guid: guid, report })).unwrap();
         assert_eq!(reported.results[0].refused.as_ref().unwrap().code, Code::ResourceNotFound);
-        // No reports, and too many.
+        // A message without reports, and a message with too many reports.
         assert_eq!(
             ask(form, &Reports { folder: FolderId(uuid::Uuid::nil()), reports: vec![] }).unwrap_err().code,
             Code::InvalidRequest
@@ -471,14 +471,14 @@ fn local_cluster_refuses_invalid_input() {
     assert!(!data.exists(), "no data folder was created");
     // A file in place of the data folder.
     muster.exits(1, &format!("dev --data {bad}")).expect_output(&["is a file: expected a folder"]);
-    // No socket, and then a socket without a listener.
+    // First without a socket, and afterwards with a socket that has no listener.
     muster.exits(5, "lrp list");
     drop(std::os::unix::net::UnixListener::bind(place.path().join("muster.sock")).unwrap());
     muster.exits(5, "lrp list");
 }
 
-/// Error messages name the invalid value and the valid values. Covers everything that is checked before a
-/// cluster answers.
+/// Checks that error messages name the invalid value and the valid values. Covers everything that is checked
+/// before a cluster answers.
 #[test]
 fn command_line_errors_name_value_and_valid_values() {
     let place = crate::support::TestDir::new();

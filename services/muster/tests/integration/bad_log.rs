@@ -28,13 +28,13 @@ fn end(plain: &mut PlainClient) -> u64 {
     info["state"]["last_seq"].as_u64().unwrap_or_else(|| panic!("{info}"))
 }
 
-/// Appends bytes to the log directly, as only a BBS should. Returns their position.
+/// Appends bytes to the log directly, bypassing the BBS. Returns the position of the bytes.
 fn append_raw(plain: &mut PlainClient, subject: &str, bytes: &[u8]) -> u64 {
     let stored = plain.request(subject, bytes).json();
     stored["seq"].as_u64().unwrap_or_else(|| panic!("{stored}"))
 }
 
-/// Returns an entry with its checksum, as every program writes it.
+/// Returns an entry with its checksum, in the encoding that every program writes.
 fn with_checksum(entry: &Value) -> Vec<u8> {
     let text = entry.to_string();
     let body = text.strip_prefix('{').unwrap();
@@ -67,7 +67,7 @@ fn stream_that_may_drop_entries_is_refused() {
         (json!({"subjects": ["muster.event.lrp.*"]}), "its subjects aren't exactly muster.event.>"),
     ];
     for (otherwise, told) in configured {
-        // The server removes the previous stream asynchronously.
+        // The server removes the previous stream with a delay.
         eventually("the stream is created", || {
             let made = plain.request_json("$JS.API.STREAM.CREATE.MUSTER", &stream_config(otherwise.clone()));
             ensure(made["error"].is_null(), || made.to_string())
@@ -107,7 +107,7 @@ fn unknown_event_stops_services_until_quarantined() {
 }
 
 /// Checks that no service decides after an entry that this program does not understand. The entry is visible,
-/// and nothing is lost. After an operator quarantines the entry, all services continue.
+/// and no data is lost. After an operator quarantines the entry, all services continue.
 fn assert_stops_at(entry: &Value, told: &str) {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.write_file("web.toml", sleeper("web", 2));
@@ -134,8 +134,8 @@ fn assert_stops_at(entry: &Value, told: &str) {
     assert_eq!(end(&mut plain), at, "no entry was written after it");
     assert_eq!(running_in(cluster.place.path()), running, "containers keep running");
 
-    // A service that starts later stops at the entry as well. A service that is interrupted then exits with
-    // status 1.
+    // A service that starts later also stops at the entry. On an interrupt at the entry, it exits with status
+    // 1.
     cluster.start_service("bbs-3");
     cluster.services.get_mut("bbs-3").unwrap().wait_for_log(&format!("position {at}: {told}"));
     assert_unknown_entry_is_shown(&cluster, at, told);
@@ -162,13 +162,13 @@ fn assert_stops_at(entry: &Value, told: &str) {
     cluster.muster().ok("lrp scale web=3 --timeout 60s");
     cluster.wait_until_settled(&[("web", 3)]);
     for name in ["bbs-2", "bbs-3", "auctioneer-1"] {
-        // A standby may be the last to read the quarantine. Until then it reports the same position as
-        // before.
+        // A standby may be the last service to read the quarantine. Before it reads the quarantine, it
+        // reports the same position as before.
         cluster.services.get_mut(name).unwrap().wait_for_log("quarantined by an operator: trial");
         assert!(!cluster.services.get_mut(name).unwrap().has_exited(), "{name}");
     }
     assert_quarantine_is_shown(&cluster, at);
-    // Quarantining the entry again appends nothing. A service that starts later also skips the entry.
+    // A repeated quarantine of the entry appends nothing. A service that starts later also skips the entry.
     let end = end(&mut plain);
     cluster.muster().ok(&format!("journal quarantine {at} --reason again"));
     assert!(
@@ -393,7 +393,8 @@ fn malformed_messages_are_quarantined() {
     for (subject, bytes) in garbage {
         put_there.insert(append_raw(&mut plain, subject, bytes));
     }
-    // These messages have taken positions that services expected. The services decide again and continue.
+    // These messages occupy positions that services expected for their own entries. The services decide again
+    // and continue.
     let file = cluster.place.write_file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("web", 2)]);
@@ -439,8 +440,8 @@ fn data_folder_of_another_cluster_is_refused() {
     }
     assert_eq!(running_in(one.place.path()), running, "no container was touched");
     assert_eq!(other.muster().json("cell list"), json!([]));
-    // In its own cluster the rep continues. The records would be the same anyway, so its log must show that
-    // it adopted the container.
+    // In its own cluster the rep continues. A new container would lead to the same records, so the rep's log
+    // must show that it adopted the container.
     one.start_service("rep-c1");
     one.services.get_mut("rep-c1").unwrap().wait_for_log("adopts web/0");
     one.wait_until_settled(&[("web", 1)]);

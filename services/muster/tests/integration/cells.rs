@@ -16,8 +16,8 @@ fn listener(name: &str, instances: usize) -> String {
     format!("{}ports = [8080]\n", sleeper(name, instances))
 }
 
-/// Returns two adjacent free ports. Other cells of these tests use ports 20000 to 29999, and the system
-/// assigns ports from 32768, so both ranges are avoided.
+/// Returns two adjacent free ports. Ports 20000 to 29999 belong to other cells of these tests, and the system
+/// assigns ports from 32768. Both ranges are avoided.
 fn two_ports() -> String {
     let pairs: Vec<u16> = (30_000..32_766).step_by(2).collect();
     let begin = usize::try_from(std::process::id()).unwrap() % pairs.len();
@@ -116,7 +116,7 @@ fn second_rep_of_a_present_cell_is_refused() {
     cluster.wait_until_settled(&[("web", 2)]);
     let before = cluster.muster().instances("web").unwrap();
 
-    // Same options, another data folder.
+    // The same options with another data folder.
     let data = cluster.place.path().join("other").display().to_string();
     let size = ["--memory-mb", "1024", "--disk-mb", "1024"];
     let who = ["rep", "--cell", "c1", "--zone", "z1", "--data", &data];
@@ -145,7 +145,7 @@ fn second_rep_of_a_present_cell_is_refused() {
     let folders = appeared(&cluster);
     assert!(folders.iter().all(|folder| *folder == folders[0]), "{folders:?}");
 
-    // When the first rep is lost, the second one takes over the cell.
+    // When the first rep is lost, the second rep takes over the cell.
     cluster.kill9("rep-c1");
     wait_within(Duration::from_secs(60), "the second rep is attached to the cell", || {
         let folders = appeared(&cluster);
@@ -160,8 +160,8 @@ fn cell_is_evacuated_uncordoned_and_forgotten() {
     cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("web", 2)]);
 
-    // No other cell can take the instances. The evacuation continues until it is cancelled, and the instances
-    // stay.
+    // No other cell can take the instances. The evacuation continues until an operator cancels it, and the
+    // instances stay.
     let before = cluster.muster().instances("web").unwrap();
     let slow = ["cell", "evacuate", "c1", "--wait", "--timeout", "2s", "--reason", "new disk"];
     cluster.muster().run(&slow).expect_status(8);
@@ -186,7 +186,7 @@ fn cell_is_evacuated_uncordoned_and_forgotten() {
     let task = cluster.place.write_file("task.toml", task);
     cluster.muster().ok(&format!("run {}", task.display()));
 
-    // With another cell all instances move, and the rep exits with a status of its own.
+    // With a second cell, all instances move, and the rep exits with the evacuated status.
     let stubborn = "process_guid = \"stubborn\"\ndomain = \"shop\"\nmemory_mb = 8\ngrace_period_ms = 2000\n\
          action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; exec sleep 100000\"] }\n";
     let file = cluster.place.write_file("stubborn.toml", stubborn);
@@ -230,11 +230,11 @@ fn evacuated_rep_exits_after_its_last_container() {
     assert_eq!(folders, 0, "{}", containers.display());
 }
 
-/// Folder with a small file system of its own, unmounted on drop.
+/// Folder with its own small file system, unmounted on drop.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts the file system. Returns `None` without the permission to mount.
+    /// Mounts the file system. Returns `None` if the permission to mount is missing.
     fn mount(at: PathBuf) -> Option<Self> {
         std::fs::create_dir_all(&at).unwrap();
         let options = ["-t", "tmpfs", "-o", "size=6m,mode=700", "tmpfs"];
@@ -254,8 +254,8 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Checks that a cell that can't create containers returns its work, which then runs elsewhere. No crash is
-/// counted and no task is lost. The cell becomes UNHEALTHY within 20 s.
+/// Checks that a cell without the ability to create containers returns its work, and the work runs on another
+/// cell. No crash is counted and no task is lost. The cell becomes UNHEALTHY within 20 s.
 fn assert_work_is_returned(cluster: &mut Cluster, why: &str) {
     let task = |number: usize| {
         format!(

@@ -1,4 +1,5 @@
-//! Changes of the system clock: of the leading BBS, of the only BBS, and of the machine of `muster dev`.
+//! Changes of the system clock: on the host of the leading BBS, on the host of the only BBS, and on the
+//! machine of `muster dev`.
 
 use schemas::Timestamp;
 use serde_json::Value;
@@ -9,11 +10,11 @@ use crate::support::test_dir::ensure;
 use crate::support::{Cluster, Muster, TestDir, eventually};
 
 const HOUR: i64 = 3_600;
-/// Maximum nanoseconds that a decision may be ahead of the clock: the 5 s that clocks may differ, and a
-/// margin.
+/// Maximum time by which a decision may be ahead of the clock, in nanoseconds. It is the permitted difference
+/// of clocks, 5 s, plus a margin.
 const MAX_AHEAD_NANOS: u64 = 6_000_000_000;
 
-/// Runs commands that use times. None may be refused because of a clock.
+/// Runs commands that use times. Fails if a command is refused because of a clock.
 fn run_timed_commands(muster: &Muster, place: &TestDir, count: u32) {
     muster.ok(&format!("lrp scale web={count}"));
     muster.ok("cell cordon c1 --reason test");
@@ -25,7 +26,7 @@ fn run_timed_commands(muster: &Muster, place: &TestDir, count: u32) {
     muster.ok(&format!("apply {}", file.display()));
 }
 
-/// Waits until the status contains these words. `None` waits until it reports no clock.
+/// Waits until the status contains these words. With `None`, waits until the status reports no clock.
 fn wait_for_clock_status(muster: &Muster, words: Option<&str>) {
     eventually(&format!("the status shows the clock problem {words:?}"), || {
         let text = muster.run(&["status"]).out;

@@ -36,8 +36,8 @@ fn desire(plain: &mut PlainClient, guid: &str, instances: u32) {
     assert!(answer["ok"].is_object(), "{answer}");
 }
 
-/// Reads all pages of a list, each from any BBS, and returns the names of the rows. All pages must have the
-/// same position.
+/// Reads all pages of a list and returns the names of the rows. Each page may come from any BBS. All pages
+/// must have the same position.
 fn all_pages(plain: &mut PlainClient, list: &str, filter: &Value, name: fn(&Value) -> String) -> Vec<String> {
     let (mut names, mut position, mut cursor) = (vec![], Value::Null, Value::Null);
     loop {
@@ -69,7 +69,7 @@ fn pages_from_several_bbs_have_one_position() {
     desire(&mut plain, "web", 3);
     desire(&mut plain, "web-2", 2);
 
-    // Concurrent changes, each of which creates a new position.
+    // Concurrent changes. Each change creates a new position.
     let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (mut changer, stopped, counted) = (cluster.plain("changer"), Arc::clone(&stop), Arc::clone(&made));
     let changes = std::thread::spawn(move || {
@@ -103,8 +103,8 @@ fn pages_from_several_bbs_have_one_position() {
     stop.store(true, Ordering::Relaxed);
     changes.join().unwrap();
 
-    // An invalid cursor is refused, and the field is named. A cursor expires when the BBS that holds its
-    // position is gone.
+    // An invalid cursor is refused, and the refusal names the field. A cursor expires with the BBS that holds
+    // the cursor's position.
     let refused = plain.request_json("muster.query.client.shop.me.lrp.list", &json!({"cursor": "garbage"}));
     assert_eq!(
         (&refused["refused"]["code"], &refused["refused"]["fields"][0]["field"]),
@@ -190,7 +190,8 @@ fn flooding_client_is_refused_and_other_client_is_answered() {
     assert_eq!(of(&counts, "ok") + of(&counts, "Overloaded"), 2_000, "{counts:?}");
     assert!(of(&counts, "ok") >= QUERIES_IN_FLIGHT, "{counts:?}");
 
-    // The long polls of one client do not count against another client, whose reads are answered.
+    // The long polls of one client do not count against another client. The reads of the other client are
+    // answered.
     let end =
         quiet.request_json("muster.query.client.shop.me.events.read", &json!({"limit": 1}))["ok"]["end"]
             .as_u64()
@@ -238,7 +239,7 @@ fn silent_callback_owner_uses_limited_file_descriptors() {
     let pid = cluster.services["bbs-1"].pid();
     let files = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     let before = files();
-    // There is no cell, so each task fails at once and its owner is called.
+    // There is no cell, so each task fails at once and Muster sends the callback to the task's owner.
     for number in 0..CALLBACKS_IN_FLIGHT + 72 {
         let body = json!({
             "task_guid": format!("t{number}"), "domain": "shop", "memory_mb": 1, "completion_callback_url": owner,

@@ -1,4 +1,4 @@
-//! `muster dev`: its file, every command, its shutdown and its restart.
+//! `muster dev`: definition file, every command, shutdown and restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -29,8 +29,8 @@ pub(crate) struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// Starts a local cluster with its data in `place`. `file` is appended to the arguments, for example the
-    /// file that it desires at the start.
+    /// Starts a local cluster with its data in `place`. `file` is appended to the arguments of the command.
+    /// It can contain the path of a file that the cluster desires at the start.
     pub(crate) fn start(place: &TestDir, file: &[&str]) -> Self {
         Self::start_with(place, file, &[])
     }
@@ -230,7 +230,8 @@ fn every_command_has_its_documented_effect() {
     dev.end(&place);
 }
 
-/// Checks that every command shows a definition whose id differs from the guid of its process.
+/// Checks that every command shows a definition if the id of the definition differs from the guid of its
+/// process.
 fn definition_ids_are_shown(place: &TestDir, muster: &Muster) {
     assert!(!muster.ok("instance list").out.contains("DEFINITION"));
     let says =
@@ -302,7 +303,8 @@ fn processes_are_changed(place: &TestDir, muster: &Muster) {
     assert_eq!(guids(&muster.wait_until_running("web", 2)), before, "an update restarts nothing");
     let version = row["version"].as_u64().unwrap();
 
-    // A repeated request is carried out once. Repeating it after a later request does not undo the later one.
+    // A repeated request is carried out once. Repeating a request after a later request does not undo the
+    // later request.
     let first = muster.json("lrp scale web=3 --request-id first");
     muster.ok("lrp scale web=1 --request-id second");
     let again = muster.json("lrp scale web=3 --request-id first --detach");
@@ -405,7 +407,7 @@ fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
         .exits(8, &format!("apply {slow} --timeout 1s"))
         .expect_output(&["did not reach the desired state within 1s"]);
     muster.ok("lrp delete slow");
-    // Ctrl-C stops waiting, and the command is still carried out.
+    // Ctrl-C stops the client from waiting. The command is still carried out.
     let mut waits = muster.start(&place.path().join("waits.log"), &["apply", &slow]);
     waits.wait_for_log("slow/0 is not healthy yet");
     let said = place.path().join("waits.log");
@@ -495,7 +497,7 @@ fn is_running(row: &Value) -> bool {
     row["state"] == "RUNNING"
 }
 
-/// Starts a local cluster without `--data`, whose data is in the user's runtime folder.
+/// Starts a local cluster without `--data`. The data of this cluster is in the user's runtime folder.
 fn start_scratch(place: &TestDir, file: &Path) -> (Service, Muster) {
     let folder = place.path().display().to_string();
     let args = ["dev", "--plain", file.to_str().unwrap()];

@@ -1,4 +1,5 @@
-//! Parameterised tasks on real processes: their payload, their parameters, and the order in which they run.
+//! Tests of parameterised tasks on real processes: their payload, their parameters, and the order of the
+//! tasks.
 
 use crate::dev::LocalCluster;
 use crate::support::test_dir::ensure;
@@ -42,15 +43,15 @@ fn dispatched_task_receives_payload_and_parameters() {
     let told = format!("{told:?}");
     assert!(told.contains("grüß dich|640|480|k1|print|"), "{told}");
 
-    // A payload that is not text is passed in base64 only.
+    // A payload that is not text is passed only in base64.
     let told = muster.ok(&format!(
         "parameterised dispatch print --payload {bytes} --param width=1 --param height=2 --wait"
     ));
     let told = format!("{told:?}");
     assert!(told.contains("|1|2||print|1313719201 256"), "{told}");
 
-    // The same key identifies the same task, and `--wait` returns its result again. Other arguments with this
-    // key are refused.
+    // The same key identifies the same task. With the same key, `--wait` returns the result of this task
+    // again. Other arguments with this key are refused.
     let line = format!("parameterised dispatch print --payload {text} --param width=640 --key k1");
     let again = muster.json(&line);
     let task = again["task_guid"].as_str().unwrap().to_owned();

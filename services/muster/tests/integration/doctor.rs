@@ -39,7 +39,7 @@ const CHECKS: [&str; 23] = [
     "denials",
 ];
 
-/// Outcome and finding of each check, by its name.
+/// Outcome and finding of each check, keyed by the name of the check.
 type Outcomes = BTreeMap<String, (String, String)>;
 
 /// Runs `muster doctor`, checks its exit status and the shape of its report, and returns the outcomes.
@@ -227,8 +227,8 @@ fn rights_check_passes_for_each_role_and_detects_wrong_credentials() {
     let roles: Vec<String> = roles.chain(["operator-ops".to_owned()]).collect();
     assert!(roles.len() >= 7, "{roles:?}");
     for name in roles {
-        // The exit status is not checked: no auctioneer runs, and roles that may not query the BBS know
-        // nothing of it.
+        // The exit status is not checked. No auctioneer runs, and roles that may not query the BBS cannot see
+        // whether one runs.
         let report = users.muster(&name).run(&["doctor", "-o", "json"]).json();
         let rights =
             report["checks"].as_array().unwrap().iter().find(|check| check["check"] == "rights").unwrap();
@@ -240,7 +240,7 @@ fn rights_check_passes_for_each_role_and_detects_wrong_credentials() {
     assert_outcome(&outcomes, "connection", "ok", &["TLS", "as operator ops"]);
     assert_outcome(&outcomes, "auctioneer", "failed", &["nothing is placed"]);
 
-    // Rebuilding tables follows the log. Verifying them only reads it.
+    // The rebuild of tables follows the log. Their verification only reads the log.
     let tables = format!("sqlite:{}", place.path().join("tables.db").display());
     users.muster("projector").ok(&format!("projection rebuild --database {tables}"));
     for name in ["operator-ops", "auditor-a"] {
@@ -250,7 +250,7 @@ fn rights_check_passes_for_each_role_and_detects_wrong_credentials() {
     let refused = operator.run(&["projection", "rebuild", "--database", &tables]).expect_status(1);
     assert!(refused.err.contains("operator ops may not follow the log"), "{refused:?}");
 
-    // Credentials of another user than the named one.
+    // These credentials belong to another user than the file name states.
     let seed = |user: &str| fs::read_to_string(users.folder.join(format!("users/{user}.nk"))).unwrap();
     let (ours, others) = (seed("operator-ops"), seed("projector"));
     let comments = ours.lines().filter(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");

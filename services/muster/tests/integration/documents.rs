@@ -23,7 +23,7 @@ fn nats_py() -> PathBuf {
     let target = program.ancestors().find(|folder| folder.join(".rustc_info.json").is_file()).unwrap();
     let folder = target.join("nats-py");
     fs::create_dir_all(&folder).unwrap();
-    // Tests run concurrently: one of them installs, and the others wait.
+    // Tests run concurrently. One test installs the package, and the other tests wait.
     let lock = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("install.lock"));
     let held = lock.unwrap();
     held.lock().unwrap();
@@ -71,8 +71,8 @@ struct Request {
     answer: String,
 }
 
-/// Returns the `nats req` commands in the shell blocks of a document. Each has a subject and a payload in
-/// single quotes. A comment behind it on the same line contains the expected answer.
+/// Returns the `nats req` commands in the shell blocks of a document. Each command has a subject and a
+/// payload in single quotes. A comment at the end of the line contains the expected answer.
 fn requests(document: &str) -> Vec<Request> {
     let text = fs::read_to_string(root().join(document)).unwrap();
     let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());

@@ -1,4 +1,4 @@
-//! Ended instances and tasks on real processes: their outcomes and their logs.
+//! Outcomes and logs of ended instances and tasks. The tests run real services and real containers.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ fn ended_instances_show_crash_scale_and_update() {
     let before = muster.wait_until_running("web", 2);
     assert_eq!(muster.json("instance list --ended"), serde_json::json!([]));
 
-    // The process crashes repeatedly. Its history limit keeps the newest two crashes.
+    // The process crashes repeatedly. Its history limit of 2 keeps the newest two crashes.
     muster.ok(&format!("apply {crashes} --detach"));
     eventually("the process has crashed four times", || {
         let rows = muster.instances("bad")?;
@@ -63,7 +63,8 @@ fn ended_instances_show_crash_scale_and_update() {
     muster.exits(2, "instance list --index 0").expect_output(&["add --ended and --lrp GUID"]);
     muster.exits(3, "instance show ffffffffffff").expect_output(&["muster instance list --ended"]);
 
-    // Scaling down stops the other instance. Its row contains the reason while the process still exists.
+    // Scaling down stops the other instance. The row of the ended instance contains the reason as long as the
+    // process is desired.
     muster.ok("lrp scale web=1");
     let rows = wait_for_ended(muster, "web", 1, 1);
     assert_eq!(field(&rows[0], "instance_guid"), field(&before[1], "instance_guid"));
@@ -92,7 +93,8 @@ fn ended_instances_show_crash_scale_and_update() {
     dev.end(&place);
 }
 
-/// Writes a file with a process that crashes, with this history limit, and returns the path.
+/// Writes the file of a process that crashes. The process has the history limit `limit`. Returns the path of
+/// the file.
 fn write_crashing(place: &TestDir, limit: u32) -> String {
     let text = format!(
         "process_guid = \"bad\"\ndomain = \"shop\"\nmemory_mb = 8\nhistory_limit = {limit}\n\

@@ -1,5 +1,5 @@
-//! `muster instance exec`: an additional program in the container of an instance, with pipes, on a terminal,
-//! and across the loss of the BBS that relays its output.
+//! Tests of `muster instance exec`: an additional program in the container of an instance. The program runs
+//! with pipes and on a terminal, and continues after the loss of the BBS that relays its output.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn exec(muster: &Muster, id: &str, script: &str, input: &[u8]) -> CommandOutput 
     muster.run_with_input(&["instance", "exec", id, "--", "sh", "-c", script], input)
 }
 
-/// Returns the decisions that let clients enter containers.
+/// Returns the decisions that permit clients to run programs in containers.
 fn entries_into_containers(events: &[Value]) -> Vec<&Value> {
     let decisions =
         events.iter().filter_map(|entry| entry["entry"]["known"]["decisions"].as_array()).flatten();
@@ -37,7 +37,7 @@ fn exec_relays_streams_and_exit_status() {
     assert!(said.err.ends_with("/home/vcap\n") || said.err.ends_with("/work\n"), "{said:?}");
     let said = exec(muster, "web/0", "kill -TERM $$", b"").expect_status(143);
     assert_eq!(said.err, "web/0: Killed by signal 15 (TERM)\n");
-    // More than any message, pipe or buffer holds, in both directions.
+    // In both directions, the data is larger than every message, pipe and buffer.
     let much: Vec<u8> = (0..3_000_000u32).map(|number| b'a' + (number % 26) as u8).collect();
     let said = exec(muster, "web/0", "cat", &much).expect_status(0);
     assert!(said.out.as_bytes() == much, "{} bytes were returned", said.out.len());
@@ -47,7 +47,7 @@ fn exec_relays_streams_and_exit_status() {
         .expect_output(&["cannot start no-such-program: No such file"]);
     muster.exits(125, "instance exec -n web/9 -- true").expect_output(&["web/9"]);
     muster.exits(125, "instance exec -n web/0").expect_output(&["PROGRAM"]);
-    // The container's own log contains none of this.
+    // The container's own log contains none of this output.
     assert_eq!(muster.ok("logs web/0").out, "");
     muster.ok("history instance web/1").expect_output(&["sh -c"]);
 
@@ -75,13 +75,13 @@ fn interactive_shell_works_on_terminal() {
     assert!(!terminal.is_in_shell_mode());
     terminal.resize(70, 20);
     eventually("the program has the new size", || {
-        // The terminal is not the controlling terminal of any process, so the kernel signals none.
+        // The terminal is not the controlling terminal of any process, so the kernel signals no process.
         signal(shell.pid(), Signal::WINCH);
         terminal.type_keys("stty size\r");
         std::thread::sleep(Duration::from_millis(50));
         ensure(shell.log().contains("20 70"), || shell.log())
     });
-    // The interrupt goes to the program in the container.
+    // The program in the container receives the interrupt.
     terminal.type_keys("sleep 1000; echo st''ill\r");
     std::thread::sleep(Duration::from_millis(300));
     terminal.type_keys("\u{3}");
@@ -90,7 +90,7 @@ fn interactive_shell_works_on_terminal() {
     assert_eq!(shell.wait().code(), Some(9));
     assert!(terminal.is_in_shell_mode());
 
-    // A terminated client leaves no program behind.
+    // After the end of a terminated client, its program no longer runs.
     let (mut shell, terminal) = start("ended");
     terminal.type_keys("echo st''arted; sleep 1234567\r");
     shell.wait_for_log("started\r\n");

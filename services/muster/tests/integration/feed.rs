@@ -1,4 +1,4 @@
-//! The feed: a subscriber receives every event, whichever BBS is killed.
+//! The feed: a subscriber receives every event, even if a BBS is killed.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, channel};
@@ -12,7 +12,7 @@ use crate::dev::{LocalCluster, sleeper};
 use crate::support::plain::PlainClient;
 use crate::support::{Cluster, Muster, TIMEOUT, TestDir};
 
-/// Position of an event's entry, and number of the event in it.
+/// Position of an event's entry, and number of the event in this entry.
 type Id = (u64, u64);
 
 /// Rust client that follows the feed from a position.
@@ -29,14 +29,14 @@ impl Listener {
             runtime.block_on(async {
                 let client = Client::connect(target).await.unwrap();
                 let mut feed = client.feed(Position(after));
-                // Ends when the test drops the receiver.
+                // The loop ends when the test drops the receiver.
                 while sender.send(feed.next().await.unwrap()).is_ok() {}
             });
         });
         Self { receiver, ids: vec![] }
     }
 
-    /// Waits for exactly these events, each once and in this order. Later events are ignored.
+    /// Waits for exactly these events, each of them once and in this order. Later events are ignored.
     fn expect_events(&mut self, expected: &[Id]) {
         while self.ids.len() < expected.len() {
             let event = self
@@ -67,7 +67,7 @@ fn log_events(muster: &Muster, after: u64) -> Vec<Id> {
     ids.filter(|id| id.0 > after).collect()
 }
 
-/// Returns the events that a plain subscriber has received so far, after checking the subject of each.
+/// Checks the subject of each event that a plain subscriber has received so far, and returns the events.
 fn received_events(plain: &mut PlainClient) -> Vec<Id> {
     let mut ids = vec![];
     while let Some(message) = plain.next_within(Duration::from_millis(300)) {
@@ -87,7 +87,7 @@ fn received_events(plain: &mut PlainClient) -> Vec<Id> {
     ids
 }
 
-/// Desires a process with this number of instances.
+/// Creates a process with this number of instances.
 fn desire(muster: &Muster, place: &TestDir, process: &str, count: usize) {
     let file = place.write_file(&format!("{process}.toml"), sleeper(process, count));
     muster.ok(&format!("apply {}", file.display()));
@@ -127,8 +127,8 @@ fn subscriber_receives_each_event_once_across_leader_kill() {
     cluster.wait_until_settled(&[("web", 5), ("other", 1)]);
     first.expect_events(&log_events(&muster, 0));
     Listener::start(Target::nats(&cluster.server.url()), begins).expect_events(&log_events(&muster, begins));
-    // Events published without a query are in the log, each once and in order. This includes those of the new
-    // leader.
+    // Events published without a query are in the log, each of them once and in order. The events of the new
+    // leader are included.
     let told = received_events(&mut plain);
     assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
     let known: BTreeSet<Id> = log_events(&muster, 0).into_iter().collect();

@@ -1,4 +1,4 @@
-//! An operator founds a cluster once. If its log is missing later, the log was lost, and no service founds
+//! An operator founds a cluster once. If the log is missing later, the log was lost, and no service founds
 //! another cluster.
 
 use serde_json::json;
@@ -43,7 +43,7 @@ fn lost_log_is_not_founded_again() {
             format!("{said:?}")
         })
     });
-    // Another cluster is founded once no service belongs to the lost one and the mark is removed.
+    // Another cluster is founded once no service belongs to the lost cluster and the mark is removed.
     cluster.kill9("rep-c1");
     std::fs::remove_file(&mark).unwrap();
     let other = muster.json(&marked)["cluster_id"].as_str().unwrap().to_owned();

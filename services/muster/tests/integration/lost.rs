@@ -1,4 +1,4 @@
-//! Loss of a cell, and an outage of the server during which every cell is silent.
+//! Tests of the loss of a cell, and of an outage of the server during which every cell is silent.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::support::containers::{processes_in, signal};
 use crate::support::test_dir::ensure;
 use crate::support::{Cluster, eventually};
 
-/// Timeout until all work of a lost cell runs elsewhere. A cell is lost after 15 s of silence and a failed
-/// probe, and the machine may be busy.
+/// Timeout until all instances and tasks of a lost cell run elsewhere. A cell is lost after 15 s of silence
+/// and a failed probe. The machine may be busy.
 const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(90);
-/// Duration of the outage: longer than the silence before a probe, and the probe.
+/// Duration of the outage. It is longer than the silence before a probe plus the duration of the probe.
 const OUTAGE: Duration = Duration::from_secs(19);
 
 /// Returns the events of a kind in the log.
@@ -49,8 +49,8 @@ fn work_of_lost_cells_runs_elsewhere() {
     let hit: Vec<Value> = muster.instances("web").unwrap().into_iter().filter(is_on_lost_cell).collect();
     assert_eq!(hit.len(), 2, "one instance on each cell");
 
-    // One host fails completely. On another host only the rep fails, and its containers keep running
-    // unobserved.
+    // One host fails completely. On another host, only the rep fails. The containers on this host keep
+    // running, but no rep observes them.
     cluster.kill9("rep-c2");
     for process in processes_in(&cluster.place.path().join("rep-c2")) {
         signal(process.pid, Signal::KILL);
@@ -78,7 +78,8 @@ fn work_of_lost_cells_runs_elsewhere() {
     let index = hit[0]["index"].as_u64().unwrap();
     muster.ok(&format!("why web/{index}")).expect_output(&["its cell disappeared"]);
 
-    // Both reps return. The work of the containers that they still have is no longer theirs.
+    // Both reps return. Their containers still exist, but other containers have taken over the instances and
+    // tasks.
     cluster.start_service("rep-c2");
     cluster.start_service("rep-c3");
     cluster.wait_until_ready(5);

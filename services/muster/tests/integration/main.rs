@@ -2,8 +2,8 @@
 //! failures.
 //!
 //! Every test has a folder and a cluster of its own. It waits for conditions, never for a fixed time, and
-//! leaves nothing behind. Killed processes are printed with the time: `cargo test -p muster --test
-//! integration -- --nocapture`.
+//! leaves no files or processes behind. Killed processes are printed with the time: `cargo test -p muster
+//! --test integration -- --nocapture`.
 //!
 //! | file | content |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | `ended.rs` | ended instances and tasks, and their outcomes |
 //! | `exec.rs` | additional programs in containers |
 //! | `feed.rs` | feed of events to subscribers while a BBS is killed |
-//! | `founding.rs` | founding a cluster once; lost log |
+//! | `founding.rs` | single founding of a cluster; lost log |
 //! | `rollouts.rs` | updates, failed updates and rollbacks, while every index runs |
 //! | `terminal.rs` | local cluster on a terminal: live view, keys, exit |
 //! | `nats.rs` | services on NATS, each killed under load |
@@ -24,7 +24,7 @@
 //! | `roles.rs` | permissions of each role, on a server set up by `muster auth` |
 //! | `plain.rs` | client in any language, as in the README; client that forges reply subjects |
 //! | `documents.rs` | executed documentation: Python example, `nats` commands, tables |
-//! | `bad_input.rs` | invalid commands, refused with every invalid field |
+//! | `bad_input.rs` | invalid commands and their refusals with every invalid field |
 //! | `bad_bytes.rs` | invalid messages on every subject |
 //! | `bad_log.rs` | invalid streams, entries and data folders |
 //! | `secrets.rs` | secrets from the client to the container; their keys |
@@ -37,9 +37,9 @@
 //! | `transfers.rs` | downloads and files of instances, logs of all instances of a process |
 //! | `past.rs` | past states; deleted and damaged cache of snapshots |
 //! | `plans.rs` | plans, and commands that apply only a plan |
-//! | `quotas.rs` | quotas of domains: growth beyond them is refused |
+//! | `quotas.rs` | quotas of domains, and refused growth beyond them |
 //! | `proof.rs` | export, import, replay and verification of the log |
-//! | `restore.rs` | lost log restored, with running and with stopped services |
+//! | `restore.rs` | restoration of a lost log, with running and with stopped services |
 //! | `what_if.rs` | simulated changes and single decisions, without writing |
 //! | `stories.rs` | stories of `tests/stories` on real processes |
 //! | `tables.rs` | tables of a projector, and projectors that are killed |

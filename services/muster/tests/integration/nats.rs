@@ -1,4 +1,4 @@
-//! Services on NATS, each killed under load.
+//! Tests of services on NATS. Each service is killed under load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +19,10 @@ use crate::support::containers::running_in;
 use crate::support::test_dir::ensure;
 use crate::support::{Cluster, TIMEOUT, eventually};
 
-/// Timeout for a recovered cluster to answer, on a machine that is busy with many clusters.
+/// Maximum time until a recovered cluster answers. The machine may be busy with many clusters.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Acknowledged command, with its times.
+/// Acknowledged command, with the times of its request and its acknowledgement.
 struct AcknowledgedCommand {
     request: String,
     position: Position,
@@ -32,7 +32,7 @@ struct AcknowledgedCommand {
 
 type Acknowledged = Arc<Mutex<Vec<AcknowledgedCommand>>>;
 
-/// Clients that send commands continuously: one scales a process, and one runs tasks.
+/// Clients that send commands continuously. One client scales a process, and the other client runs tasks.
 struct Traffic {
     stop: Arc<AtomicBool>,
     acknowledged: Acknowledged,
@@ -238,8 +238,8 @@ fn assert_every_task_ended(cluster: &Cluster) {
         let open: Vec<&Value> = open.collect();
         ensure(open.is_empty(), || format!("{open:#?}"))
     });
-    // A rep may be killed after it has reported that a task runs and before the task starts. The task is not
-    // run a second time.
+    // A rep may be killed after it has reported that a task runs, but before the task starts. Such a task is
+    // not run a second time.
     let rows = cluster.muster().json("task list");
     let killed = |row: &Value| {
         let time = |field: &str| row[field].as_str().unwrap().parse::<Timestamp>().unwrap();
@@ -252,8 +252,9 @@ fn assert_every_task_ended(cluster: &Cluster) {
     assert!(wrong.is_empty(), "{wrong:#?} {:?}", cluster.kills);
 }
 
-/// Checks that the log has no gap, no duplicate entry and no version that is skipped. Every acknowledged
-/// command is in it once. The World folded from the log matches the running instances.
+/// Checks that the log has no gap, no duplicate entry and no skipped version, and that it contains every
+/// acknowledged command once. Also checks that the World (the state folded from the log) matches the running
+/// instances.
 fn assert_log_is_consistent(cluster: &Cluster, acknowledged: &[AcknowledgedCommand]) {
     let (mut world, mut ids) = (World::new(), BTreeSet::new());
     let mut requests: BTreeMap<String, Vec<Position>> = BTreeMap::new();
@@ -275,7 +276,7 @@ fn assert_log_is_consistent(cluster: &Cluster, acknowledged: &[AcknowledgedComma
         world.fold(position, &entry);
     }
     for AcknowledgedCommand { request, position, .. } in acknowledged {
-        // A repeated command is answered with the position that the log had reached at that time.
+        // A repeated command is answered with the position of the log at that time.
         let stands = requests.get(request).is_some_and(|at| at.len() == 1 && at[0] <= *position);
         assert!(
             stands,
@@ -302,7 +303,7 @@ fn services_started_before_the_server_wait_for_it() {
     }
     cluster.server.restart();
     cluster.wait_until_ready(1);
-    // A service that waits for the server exits when it is interrupted.
+    // A service that waits for the server must exit when it is interrupted.
     cluster.server.kill9();
     cluster.start_service("bbs-2");
     let mut waits = cluster.services.remove("bbs-2").unwrap();

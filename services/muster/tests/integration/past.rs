@@ -103,7 +103,7 @@ fn snapshots(cache: &Path) -> Vec<PathBuf> {
 }
 
 /// Checks the process before, at, and at the time of each position where it was scaled. `scaled` contains
-/// these positions and the number of instances from there on.
+/// these positions, and the number of instances from each position on.
 fn assert_scaled(muster: &Muster, scaled: &[(u64, u64)]) {
     let shown = |moment: &str| as_of(muster, "lrp show web", moment)["instances"].clone();
     for (at, instances) in scaled.iter().rev().chain(scaled) {

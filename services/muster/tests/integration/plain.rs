@@ -1,5 +1,5 @@
-//! A client in any language, as described in the README: a NATS client and JSON. Also a client that forges
-//! reply subjects.
+//! Tests with a client that uses only a NATS client and JSON, as the README describes. Also tests a client
+//! that forges reply subjects.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::support::plain::PlainClient;
 use crate::support::test_dir::ensure;
 use crate::support::{Cluster, eventually};
 
-/// Returns the process that the README desires, with this number of instances.
+/// Returns the process of the README's example, with this number of instances.
 fn web(instances: u32) -> Value {
     json!({"process_guid": "web", "domain": "shop", "instances": instances, "memory_mb": 64,
         "action": {"run": {"path": "sleep", "args": ["1000"]}}})
@@ -29,7 +29,7 @@ fn plain_client_sends_commands_and_queries() {
     assert_eq!(again["refused"]["code"], "ResourceExists");
     assert_eq!(again["refused"]["fields"], json!([]));
 
-    // A query with the position of a command includes its effect.
+    // A query with the position of a command as its minimum includes the effect of the command.
     let listed = plain.request_json(
         "muster.query.client.shop.me.instance.list",
         &json!({"process_guid": "web", "at_least": position}),
@@ -72,7 +72,7 @@ fn plain_client_sends_commands_and_queries() {
     assert_reader_and_subscriber_agree(&mut plain, &mut watcher);
 }
 
-/// Checks that the entries that a subscriber of the log received equal those that a reader reads.
+/// Checks that a subscriber of the log and a reader of the log receive equal entries.
 fn assert_reader_and_subscriber_agree(plain: &mut PlainClient, watcher: &mut PlainClient) {
     let question = json!({"after": 0, "limit": 1000, "wait_ms": 1000});
     let page = plain.request_json("muster.query.client.shop.me.events.read", &question);
@@ -87,7 +87,7 @@ fn assert_reader_and_subscriber_agree(plain: &mut PlainClient, watcher: &mut Pla
         told.push(message.json());
     }
     for (told, read) in told.iter().zip(&read[at..]) {
-        // The checksum covers the stored bytes and is not part of the entry that a reader gets.
+        // The checksum covers the stored bytes. It is not part of the entry that a reader receives.
         let mut told = told.clone();
         told.as_object_mut().unwrap().remove("crc32c").expect("a checksum");
         assert_eq!(told, read["entry"]["known"]);
@@ -119,7 +119,8 @@ fn request_with_forged_reply_subject_is_ignored() {
     let before = end(&mut forger);
     let mut watcher = cluster.plain("watcher");
     watcher.subscribe("muster.event.>");
-    // Forged inboxes only, because services receive answers in their own inboxes.
+    // The watcher subscribes only to inboxes that a client could forge. Services receive answers in other
+    // inboxes, which are not watched.
     for inbox in ["muster.inbox", "muster.inbox.*.x", "muster.inbox.rep.*.x", "muster.inbox.client.>"] {
         watcher.subscribe(inbox);
     }
@@ -155,7 +156,7 @@ fn request_with_forged_reply_subject_is_ignored() {
         // Without a reply subject, the result could not be reported.
         forger.publish(subject, "", body.as_bytes());
     }
-    // An inbox of another role than that of the sender.
+    // The role of this inbox differs from the role of the sender.
     forger.publish("muster.cell.c1.bbs.report", "muster.inbox.rep.c2.x", b"{\"reports\":[]}");
     forger.publish("muster.auctioneer.bbs.lead", "muster.inbox.rep.c1.x", b"{\"id\":\"forger\",\"term\":99}");
     forger.publish("muster.cell.c1.rep.evacuate", "muster.inbox.client.shop.me.x", b"{\"term\":99}");

@@ -6,13 +6,13 @@ use crate::dev::{LocalCluster, sleeper};
 use crate::support::test_dir::ensure;
 use crate::support::{Muster, TestDir, eventually};
 
-/// Returns the number of entries about both processes.
+/// Returns the number of entries about the two processes.
 fn entry_count(muster: &Muster) -> usize {
     let about = |name| muster.json(&format!("events list --about lrp:{name}")).as_array().unwrap().len();
     about("web") + about("api")
 }
 
-/// Makes a plan and checks that its text names its position. Returns the position.
+/// Makes a plan and checks that the plan's text names the plan's position. Returns the position.
 fn plan_position(muster: &Muster, exit: i32, file: &str) -> u64 {
     let plan = muster.exits(exit, &format!("apply --dry-run {file} -o json")).json();
     let position = plan["position"].as_u64().unwrap();
@@ -21,7 +21,7 @@ fn plan_position(muster: &Muster, exit: i32, file: &str) -> u64 {
     position
 }
 
-/// Writes the file of a task with this memory size and returns its path.
+/// Writes the file of a task with this memory size and returns the path of the file.
 fn task(place: &TestDir, guid: &str, memory_mb: u64, more: &str) -> String {
     let text = format!(
         "task_guid = \"{guid}\"\ndomain = \"shop\"\nmemory_mb = {memory_mb}\nresult_file = \"\"\n\
@@ -47,7 +47,7 @@ fn apply_with_stale_plan_position_is_refused() {
     assert_eq!(entry_count(muster), before, "nothing was changed");
     muster.ok(&format!("apply {both} --if-position {new}"));
 
-    // One process changes after the plan, so the command changes neither.
+    // One of the two processes changes after the plan, so the command changes neither process.
     let larger =
         place.write_file("larger.toml", std::fs::read_to_string(&both).unwrap().replace("= 8", "= 9"));
     let larger = larger.display().to_string();
@@ -65,7 +65,7 @@ fn apply_with_stale_plan_position_is_refused() {
     assert!(!message.contains("process web"), "{message}");
     assert_eq!(entry_count(muster), before);
 
-    // A request after a new plan is repeated: it is carried out once.
+    // A request based on a new plan is sent twice. It is carried out once.
     let web = place.write_file("web.toml", sleeper("web", 1).replace("= 8", "= 9")).display().to_string();
     let plan = plan_position(muster, 13, &web);
     let line = format!("apply {web} --if-position {plan} --request-id mine");
@@ -75,7 +75,7 @@ fn apply_with_stale_plan_position_is_refused() {
     assert_eq!(entry_count(muster), before, "a repeated request changes nothing");
     muster.exits(4, &format!("apply {web} --if-position {plan}"));
 
-    // A process that was removed after the plan has changed as well, which only the BBS detects.
+    // The removal of a process after the plan is a change as well. Only the BBS detects this change.
     let same = muster.ok(&format!("apply --dry-run {web} -o json")).json();
     let plan = same["position"].as_u64().unwrap();
     muster.ok("lrp delete web");

@@ -30,7 +30,7 @@ fn domain_at_its_quota_may_shrink_and_not_grow() {
     muster
         .exits(126, "instance exec -n web/0 -- true")
         .expect_output(&["quota exec_sessions of domain shop is 0"]);
-    // The quota is lowered below the usage: nothing stops, and the process may shrink.
+    // The quota is lowered below the usage. No instance stops, and the process may be scaled down.
     muster.ok("domain limit shop --instances 1");
     muster.wait_until_running("web", 2);
     muster.ok("domain show shop").expect_output(&["2 of 1", "1 of 10000", "set by an operator"]);

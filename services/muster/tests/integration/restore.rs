@@ -33,8 +33,8 @@ impl RestoreTest {
             this.cluster.kill9(&leader);
             this.cluster.muster().ok("domain refresh shop --timeout 60s");
             this.cluster.start_service(&leader);
-            // A BBS that has not read the log before it is lost would not detect that another log replaced
-            // it.
+            // Before its log is lost, a BBS must have read that log. Otherwise the BBS would not detect that
+            // another log replaced it.
             eventually(&format!("{leader} follows the log"), || {
                 service_row(&this.cluster, &leader).map(drop)
             });

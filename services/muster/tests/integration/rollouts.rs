@@ -12,12 +12,12 @@ use crate::support::{Muster, TestDir, eventually};
 
 /// Example of docs/guides/rolling-update.md.
 const ROLLING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/rolling.toml");
-/// Scripts of a process that runs until it is stopped, and of one that fails at once.
+/// Script of a process that runs until it is stopped. `FAIL_SCRIPT` fails at once.
 const SLEEP_SCRIPT: &str = "exec sleep 100000";
 const FAIL_SCRIPT: &str = "exit 1";
 
 /// Writes the file of a process with three instances, with this version, script and additional fields.
-/// Returns its path.
+/// Returns the path of the file.
 fn file(place: &TestDir, version: &str, script: &str, policy: &str) -> String {
     let text = format!(
         "process_guid = \"web\"\ndomain = \"shop\"\ninstances = 3\nmemory_mb = 8\nenv = {{ VERSION = \"{version}\" }}\n\
@@ -40,7 +40,7 @@ fn rollout(muster: &Muster) -> Value {
     muster.json("lrp rollout status web")["lrp"]["rollout"].clone()
 }
 
-/// Starts a cluster that runs the first version. Returns it with the instances.
+/// Starts a cluster that runs the first version. Returns the cluster and the instances.
 fn first(place: &TestDir) -> (LocalCluster, Vec<Value>) {
     let v1 = file(place, "v1", SLEEP_SCRIPT, "");
     let dev = LocalCluster::start(place, &[&v1]);
@@ -49,7 +49,7 @@ fn first(place: &TestDir) -> (LocalCluster, Vec<Value>) {
 }
 
 /// Checks the log from the first entry at which all indices run. At every later entry, each index must have a
-/// running instance that has not been asked to stop.
+/// running instance without a stop request.
 fn assert_always_running(muster: &Muster, count: u64) {
     let mut running: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     let (mut all, mut looked) = (false, 0);
@@ -104,8 +104,8 @@ fn update_keeps_every_index_running() {
         let looks = scope.spawn(|| {
             let mut looked = 0;
             while !over.load(Ordering::SeqCst) {
-                // A listing is not atomic: it misses processes that start or end while it runs. Two equal
-                // listings are required.
+                // A listing is not atomic: it misses processes that start or end during the listing.
+                // Therefore two equal listings are required.
                 let running = running_in(place.path());
                 if running != running_in(place.path()) {
                     continue;
@@ -154,7 +154,7 @@ fn assert_completed_rollout_is_rolled_back(muster: &Muster, v2: &str, first_desi
         .expect_output(&["process web rolled back to web"]);
 }
 
-/// Checks that a definition id in the file is used as it is, like over NATS, even if it equals the guid of
+/// Checks that a definition id in the file is used unchanged, as over NATS, even if the id equals the guid of
 /// the process.
 fn assert_explicit_definition_id_is_kept(place: &TestDir, muster: &Muster) {
     let named = file(place, "named", SLEEP_SCRIPT, "definition_id = \"web\"");
@@ -262,7 +262,7 @@ fn waiting_rollout_reports_its_reason() {
     let place = TestDir::new();
     let (dev, before) = first(&place);
     let muster = &dev.muster;
-    // Held: the old instances keep running, and the new one is tried again.
+    // The rollout is held: the old instances keep running, and the new instance is tried again.
     let bad = file(&place, "held", FAIL_SCRIPT, &update_section("monitor_ms = 1000"));
     let said = muster.exits(1, &format!("apply {bad}"));
     said.expect_output(&[
@@ -273,7 +273,7 @@ fn waiting_rollout_reports_its_reason() {
     muster.ok("lrp show web").expect_output(&["waits        index 0 crashed 4 times", "healthy      web"]);
     muster.ok("lrp list").expect_output(&["rollout to ", ", 0/3"]);
 
-    // No room: another update supersedes the first.
+    // There are not enough resources. Another update supersedes the first update.
     let big = file(&place, "big", SLEEP_SCRIPT, "");
     let text = std::fs::read_to_string(&big).unwrap().replace("memory_mb = 8", "memory_mb = 900000000");
     std::fs::write(&big, text).unwrap();
@@ -334,7 +334,7 @@ fn invalid_policy_is_refused_with_its_path() {
     );
     muster.exits(2, "lrp update web").expect_output(&["no change is requested", "muster apply FILE"]);
     assert_eq!(guids(&muster.wait_until_running("web", 3)), guids(&before));
-    // A changed policy alone restarts nothing.
+    // A change of the policy alone restarts nothing.
     let policies = file(&place, "v1", SLEEP_SCRIPT, &update_section("parallelism = \"50%\""));
     muster
         .exits(13, &format!("apply --dry-run {policies}"))
@@ -481,7 +481,7 @@ fn rebalance_spreads_instances_and_skips_even_process() {
 fn update_under_load_fails_no_request() {
     let place = TestDir::new();
     let muster = Muster::local(place.path());
-    // Half a second is long enough for a router to learn of a stop, however loaded the machine is.
+    // A router learns of a stop within half a second, even on a loaded machine.
     let said = muster.ok("bench --rolling --json --drain 500 --rate 5 --cells 5").json();
     let real = &said["real"];
     assert_eq!(real["failed_requests"], 0, "{said}");

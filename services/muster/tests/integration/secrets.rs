@@ -1,4 +1,4 @@
-//! Secrets: they reach the programs that need them, and no plain text is stored elsewhere.
+//! Secrets: the programs that need them receive them, and no other file contains their plain text.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -24,8 +24,8 @@ const FIRST_SUM: &str = "6116715ed35823d77cb5437ded6f59c6b4cc6e51e6ca92111d11fea
 const SECOND_SUM: &str = "60409a92518b276729fe7ed8795385664d325541fc0d84b32086a45d16eb7e94";
 const THIRD_SUM: &str = "cbf5c26ace72910c1abbe3d0b4ff05519b2d15e597548a65369f830bc004c702";
 
-/// Returns a process that prints the sums of two secrets: one in the environment of the container, and one in
-/// that of its action.
+/// Returns a process that prints the sums of two secrets. One secret is in the environment of the container,
+/// the other in the environment of its action.
 fn web(first: &str, second: &str) -> String {
     format!(
         r#"
@@ -100,7 +100,7 @@ fn assert_no_marker_in_answers(muster: &Muster) {
     }
 }
 
-/// Waits until the only instance of the process runs with secrets of these sums.
+/// Waits until the only instance of the process runs with secrets that have these sums.
 fn runs_with(muster: &Muster, sums: [&str; 2]) -> Value {
     eventually("the process prints the sums of its secrets", || {
         let row = muster.instances("web")?.pop().ok_or("no instance")?;
@@ -125,7 +125,7 @@ fn token_key(muster: &Muster) -> String {
 
 #[test]
 fn secret_reaches_its_container_only() {
-    // Input files are in a folder of their own, because the cluster's folder is searched for the marker.
+    // Input files have a separate folder, because the test searches the cluster's folder for the marker.
     let (given, place) = (TestDir::new(), TestDir::new());
     let dev = LocalCluster::start(&place, &["--log", "trace"]);
     let muster = &dev.muster;
@@ -166,8 +166,8 @@ fn secret_reaches_its_container_only() {
     assert_no_marker_in_files(&place);
 }
 
-/// Checks that commands that decide without a BBS seal with the same key. The same file changes nothing, and
-/// no output contains a secret.
+/// Checks that commands that decide without a BBS seal with the same key. Applying the same file changes
+/// nothing, and no output contains a secret.
 fn assert_offline_decisions_are_sealed(muster: &Muster, file: &str) {
     let apply = format!("apply {file}");
     muster.run(&["decide", &apply]).expect_status(0).expect_output(&["\"unchanged\""]);
@@ -183,7 +183,8 @@ fn assert_offline_decisions_are_sealed(muster: &Muster, file: &str) {
     refused.expect_output(&["cannot read the key file"]);
 }
 
-/// Runs tasks with a token in the callback URL. The first two owners answer, and the last one does not exist.
+/// Runs tasks with a token in the callback URL. The owners of the first two tasks answer, and the owner of
+/// the last task does not exist.
 fn assert_secret_callbacks_are_called(place: &TestDir, given: &TestDir, muster: &Muster) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let owner = listener.local_addr().unwrap();
@@ -267,7 +268,7 @@ fn keys_are_rotated_and_forgotten() {
     cluster.start_service_with("rep-c1", &with_keys);
     cluster.wait_until_ready(1);
 
-    // A client without Muster code: the secrets of its spec are sealed before they are logged.
+    // This client uses no Muster code. The secrets of its spec are sealed before they are logged.
     let spec = |first: &str| {
         json!({"process_guid": "web", "domain": "shop", "memory_mb": 8,
             "env": [{"name": "TOKEN", "value": {"secret": first}}],
@@ -286,7 +287,7 @@ fn keys_are_rotated_and_forgotten() {
     runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
     assert_eq!(token_key(&muster), old);
 
-    // A client can have a spec sealed on its own, for its own domain only.
+    // A client can request the sealing of a spec without a command, but only for its own domain.
     let seal = json!({"body": {"lrp": spec(FIRST)}});
     let sealed = plain.request_json("muster.client.shop.ci.secret.seal", &seal);
     let value = &sealed["ok"]["lrp"]["environment_variables"][0]["value"];
@@ -367,7 +368,7 @@ fn rotate_key(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {
         let history = muster.try_json("history lrp web")?.to_string();
         ensure(history.contains(&why), || history)
     });
-    // Values that the old key sealed are still in the log, which is complete.
+    // The log is complete, and still contains values that the old key sealed.
     assert!(cluster.entries().len() > log);
     assert!(cluster.entries().iter().any(|entry| entry.to_string().contains(old)));
 }

@@ -62,8 +62,8 @@ fn live_services_are_shown_and_missing_auctioneer_is_unhealthy() {
     cluster.kill9(standby);
     cluster.kill9(leading);
     wait_for_status(&cluster, 12, &["UNHEALTHY: no auctioneer is alive: nothing is placed until one is"]);
-    // Each BBS forgets them at a different time, and either may answer. With this many queries, both have
-    // answered.
+    // Each BBS forgets the auctioneers at a different time, and either BBS may answer. With this many
+    // queries, both BBSs have answered.
     let text = eventually("both BBSs report the missing auctioneers", || {
         let said = [0; 20].map(|_| cluster.muster().ok("cluster show").out);
         let missed = said.iter().all(|text| text.starts_with("UNHEALTHY: no auctioneer is alive"));
@@ -82,7 +82,7 @@ fn live_services_are_shown_and_missing_auctioneer_is_unhealthy() {
         (&json!("UNHEALTHY"), &true)
     );
 
-    // A command that waits reports the reason.
+    // A waiting command reports the reason for its wait.
     let waits = cluster.muster().exits(8, "lrp scale web=2 --timeout 6s");
     waits.expect_output(&["waits: no auctioneer is alive: nothing is placed until one is"]);
     cluster.start_service("auctioneer-3");

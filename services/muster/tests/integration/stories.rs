@@ -29,7 +29,7 @@ use self::stage::Stage;
 
 /// Folder of the stories.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/stories");
-/// Number of stories that run concurrently. They mostly wait.
+/// Number of stories that run concurrently. A story mostly waits.
 const CONCURRENCY: usize = 14;
 /// Time that an expectation may be overdue, because machines are slow and busy.
 const SLACK: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ fn story_with_unmet_expectation_fails() {
 struct OpenExpectation<'a> {
     at: Duration,
     expect: &'a Expect,
-    /// Time since which it has held, if it has to hold for a period.
+    /// Time from which the expectation has held, if the expectation has to hold for a period.
     since: Option<Instant>,
     actual: String,
 }

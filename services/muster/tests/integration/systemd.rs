@@ -1,5 +1,5 @@
-//! Notifications to systemd, received on a socket like that of systemd, and the units that are written for
-//! it.
+//! Tests of notifications to systemd, and of the units that `muster` writes for systemd. The notifications
+//! are received on a socket like that of systemd.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -40,7 +40,7 @@ impl NotifySocket {
         self.lines.iter().filter(|said| *said == line).count()
     }
 
-    /// Waits for a line with this beginning, and returns the index of the first one.
+    /// Waits for a line that starts with `begin`, and returns the index of the first such line.
     fn wait_for_line(&mut self, begin: &str) -> usize {
         let name = self.name;
         eventually(&format!("{name} sends {begin}"), || {
@@ -50,7 +50,7 @@ impl NotifySocket {
         })
     }
 
-    /// Waits for this number of further watchdog notifications.
+    /// Waits for `signs` further watchdog notifications.
     fn wait_for_watchdog(&mut self, signs: usize) {
         let (name, before) = (self.name, self.count("WATCHDOG=1"));
         eventually(&format!("{name} sends watchdog notifications"), || {
@@ -102,10 +102,10 @@ fn services_notify_systemd_of_readiness_liveness_and_stop() {
         service.wait_for_watchdog(3);
         assert_eq!(service.count("READY=1"), 1, "READY=1 is sent once: {:?}", service.lines);
     }
-    // A suspended service sends no watchdog notifications, however long other services do.
+    // A suspended service sends no watchdog notifications, even if other services send many.
     let pid = cluster.services["bbs"].pid();
     signal(pid, Signal::STOP);
-    // Waits for notifications that were sent before the service was suspended.
+    // Waits for the notifications that were sent before the service was suspended.
     auctioneer.wait_for_watchdog(2);
     let before = bbs.count("WATCHDOG=1");
     auctioneer.wait_for_watchdog(10);
@@ -122,7 +122,7 @@ fn services_notify_systemd_of_readiness_liveness_and_stop() {
     }
 }
 
-/// Returns the files below a folder, by their paths relative to it.
+/// Returns the paths of the files below a folder, relative to the folder.
 fn files(folder: &Path) -> Vec<String> {
     let (mut open, mut found) = (vec![folder.to_owned()], vec![]);
     while let Some(path) = open.pop() {

@@ -1,4 +1,4 @@
-//! Tables of a cluster: their content, queries, and projectors that are killed.
+//! Tables of a cluster: their content, queries, and the recovery of killed projectors.
 
 use serde_json::{Value, json};
 use support::postgres::Postgres;

@@ -136,7 +136,7 @@ fn top_handles_keys_and_restores_terminal() {
     };
     let (mut service, terminal) = start("keys");
     terminal.type_keys("/web\r\r");
-    // In an event a colon follows the name. In the list of instances the cursor moves on.
+    // In an event, a colon follows the name. In the list of instances, a cursor movement follows the name.
     service.wait_for_log("web/2\u{1b}");
     terminal.type_keys("\r");
     service.wait_for_log("because");

@@ -1,4 +1,5 @@
-//! Consequences of a command on real processes: as a tree, as JSON, and as spans for a collector.
+//! Consequences of a command on real processes. They are shown as a tree, as JSON, and as spans for a
+//! collector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -12,8 +13,8 @@ use crate::support::http::{self, PostRequest};
 use crate::support::test_dir::ensure;
 use crate::support::{Cluster, Muster, TestDir, eventually};
 
-/// Trace collector that records its requests. It accepts everything at `/v1/traces`, a part at `/partly`,
-/// everything but the first request at `/later`, and nothing elsewhere.
+/// Trace collector that records the requests that it receives. It accepts everything at `/v1/traces`, a part
+/// at `/partly`, everything except the first request at `/later`, and nothing at other paths.
 struct Collector {
     url: String,
     calls: Arc<Mutex<Vec<PostRequest>>>,
@@ -105,8 +106,8 @@ fn trace_shows_and_exports_consequences_of_command() {
     dev.end(&place);
 }
 
-/// Checks that every step but the first has a cause before it, one level higher, and that its times are those
-/// of the log.
+/// Checks that every step except the first has a cause before it, one level higher. Also checks that the
+/// times of the steps are those of the log.
 fn assert_tree(steps: &[Value]) {
     assert!(steps.len() >= 5, "a desire, two claims and two starts: {steps:#?}");
     assert_eq!((&steps[0]["depth"], &steps[0]["since_cause_ms"]), (&0.into(), &Value::Null));
@@ -125,7 +126,7 @@ fn assert_tree(steps: &[Value]) {
 
 fn assert_ids_find_trace(muster: &Muster, steps: &[Value], instance: &str) {
     let (first, last) = (field(&steps[0], "id"), field(steps.last().unwrap(), "id"));
-    // The first evaluation that a desire creates has the id of its decision.
+    // The first evaluation that a desire creates has the same id as the decision.
     for id in [first, last, &last[20..], instance, &instance[24..], &first[24..].to_uppercase()] {
         let found = muster.json(&format!("trace {id}"));
         assert_eq!(found[0]["id"], first, "{id}");
@@ -246,7 +247,7 @@ fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
     attribute.map_or(&Value::Null, |attribute| &attribute["value"]["stringValue"])
 }
 
-/// Checks that the spans are one trace with a single root, from the desire to RUNNING.
+/// Checks that the spans form one trace with a single root. The trace extends from the desire to RUNNING.
 fn assert_one_trace(spans: &[Value], outer: Option<(&str, &str)>) {
     let traces: BTreeSet<&str> = spans.iter().map(|span| field(span, "traceId")).collect();
     assert_eq!(traces.len(), 1, "{spans:#?}");

@@ -8,7 +8,7 @@ use crate::dev::LocalCluster;
 use crate::support::test_dir::ensure;
 use crate::support::{TestDir, eventually};
 
-/// Starts a server that sends this archive to every client. Returns its port.
+/// Starts a server that sends this archive to every client. Returns the port of the server.
 fn blobstore(archive: Vec<u8>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -27,7 +27,7 @@ pub(crate) fn http_get(address: &str, path: &str) -> Result<(u16, String), Strin
     Ok((status.ok_or_else(|| head.to_owned())?, body.to_owned()))
 }
 
-/// Samples of metrics: the name, the labels as text, and the value.
+/// Samples of metrics. A sample has a name, labels as text, and a value.
 type Samples = Vec<(String, String, f64)>;
 
 /// Returns the names and the samples of the metrics on a page.
@@ -43,7 +43,7 @@ fn metrics_page(address: &str) -> Result<(BTreeSet<String>, Samples), String> {
     Ok((types.map(str::to_owned).collect(), samples.collect()))
 }
 
-/// Returns the value of the only sample of a metric with these labels.
+/// Returns the value of the only sample with this metric name and these labels.
 fn sample(samples: &Samples, name: &str, labels: &str) -> Result<f64, String> {
     let found: Vec<f64> = samples
         .iter()
@@ -109,7 +109,8 @@ fn running_services_export_every_metric() {
     assert_services_without_server_are_live_and_not_ready(&mut cluster, &addresses);
 }
 
-/// Checks that each service serves exactly its metrics of the catalogue, with exactly their labels.
+/// Checks that each service exports the metrics that the catalogue lists for it, and no others. Also checks
+/// the labels of these metrics.
 fn assert_catalogue_is_exported(addresses: &BTreeMap<String, String>) {
     for (name, at) in addresses {
         let (types, samples) = metrics_page(at).unwrap();

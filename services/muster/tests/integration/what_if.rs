@@ -1,4 +1,4 @@
-//! `what-if`, `replay` and single decisions, on a running cluster and on one that has stopped.
+//! Tests of `what-if`, `replay` and single decisions, on a running cluster and on a stopped cluster.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn what_if_reports_effects_and_writes_nothing() {
     assert_eq!(nothing["position"], json!(before));
     muster.ok("what-if").expect_output(&["nothing would change (at rest after "]);
 
-    // A lost cell: its instances move, and everything else stays.
+    // If a cell is lost, its instances move, and all other instances stay.
     let lost = rows[0]["cell_id"].as_str().unwrap();
     let answer = muster.exits(0, "what-if --help").expect_status(0);
     answer.expect_output(&["lose cell c2"]);
@@ -48,7 +48,7 @@ fn what_if_reports_effects_and_writes_nothing() {
     assert_eq!(answer["cells"], json!([{"cell_id": lost, "before": "present", "after": "absent"}]));
     assert_eq!(answer["processes"][0]["start_is_recorded"], true);
 
-    // A process that does not fit is reported with the reason. With another cell it fits.
+    // A process that does not fit is reported with the reason. With an additional cell, the process fits.
     let large = sleeper("large", 1).replace("memory_mb = 8", "memory_mb = 900000");
     let large = place.write_file("large.toml", large).display().to_string();
     let changes = place.write_file("large.txt", format!("apply {large}\n")).display().to_string();
@@ -67,7 +67,7 @@ fn what_if_reports_effects_and_writes_nothing() {
     assert_eq!(last_position(muster), before, "nothing was written");
     dev.end(&place);
 
-    // The log is sufficient: no service is running.
+    // No service is running, so the command reads only the log.
     let muster = Muster::local(&place.path().join("data"));
     let gone = muster.ok(&format!("what-if -f {file} -o json")).json();
     assert_eq!(moves(&gone, "web").len(), 1, "{gone:#}");
@@ -89,8 +89,8 @@ fn replay_matches_record_unless_settings_differ() {
     });
     muster.ok("lrp scale web=3");
     muster.wait_until_running("web", 3);
-    // A replay ends where the record ends, and a check omits the last five seconds. The recorded events must
-    // be before them.
+    // A replay ends at the end of the record. A check omits the last five seconds. The recorded events must
+    // be before these five seconds.
     std::thread::sleep(Duration::from_secs(7));
     muster.ok("domain refresh later");
     let before = last_position(muster);
@@ -112,7 +112,7 @@ fn replay_matches_record_unless_settings_differ() {
         "the result differs from the recording: ",
     ]);
 
-    // Both settings apply from the start of the log, where there is neither a cell nor a leader.
+    // Both settings apply from the start of the log. At that position, there is neither a cell nor a leader.
     let text = "preemption = true\n[cell.c9]\nlike = \"c1\"\n";
     let policy = place.write_file("more.toml", text).display().to_string();
     let more = muster.ok(&format!("replay --policy {policy} -o json")).json();
@@ -187,7 +187,7 @@ fn single_decisions_are_printed_as_json() {
         .run(&["decide", "lose cell c1"])
         .expect_status(2)
         .expect_output(&["`lose cell` is no command", "what can be decided is evacuate,"]);
-    // If one of several items is refused, the result also contains the decisions before it.
+    // If one of several items is refused, the result also contains the decisions before the refusal.
     let elsewhere = sleeper("web", 2).replace("\"shop\"", "\"elsewhere\"");
     let both = format!("[[lrp]]\n{}[[lrp]]\n{elsewhere}", sleeper("other", 1));
     let both = place.write_file("both.toml", both).display().to_string();

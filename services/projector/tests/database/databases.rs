@@ -24,15 +24,15 @@ fn name(number: u64) -> Domain {
     Domain::new(&format!("d{}", number % 7)).expect("a valid value")
 }
 
-/// Returns a log with this many entries: a cluster whose domains are refreshed, with one message that is not
-/// an entry.
+/// Returns a log with this many entries. The log belongs to a cluster whose domains are refreshed, and
+/// contains one message that is not an entry.
 pub(crate) async fn journal(cluster: u128, entries: u64) -> Journal {
     let journal = Journal::Memory(Memory::new());
     append(&journal, cluster, 0, entries).await;
     journal
 }
 
-/// Appends entries to a log of `begin` entries.
+/// Appends entries to a log that already has `begin` entries.
 pub(crate) async fn append(journal: &Journal, cluster: u128, begin: u64, entries: u64) {
     for number in begin..begin + entries {
         let id = ClusterId(Uuid::from_u128(cluster));
@@ -64,8 +64,7 @@ pub(crate) async fn catch_up(journal: &Journal, url: &Url) -> Result<(), Error> 
     catch_up_with_quarantines(journal, url, QuarantinedPositions::new()).await
 }
 
-/// Runs a projector until the tables reach the journal's end. The projector is given positions that operators
-/// quarantined.
+/// Runs a projector with these quarantined positions until the tables reach the journal's end.
 pub(crate) async fn catch_up_with_quarantines(
     journal: &Journal,
     url: &Url,

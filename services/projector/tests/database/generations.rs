@@ -1,4 +1,5 @@
-//! Tests of comparing tables with the log, and of rebuilding them beside those that readers see.
+//! Tests of comparing tables with the log, and of rebuilding tables beside the live tables, which readers
+//! see.
 
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,7 @@ async fn rebuild_before_switch(
     .await
 }
 
-/// Returns the number of each generation, whether it is live, and its position.
+/// Returns the number of each generation, `true` if the generation is live, and its position.
 async fn generations(url: &Url) -> Vec<(i64, bool, u64)> {
     let of = |one: &Generation| (one.number, one.live, one.end.position.0);
     list(url).await.expect("should succeed").iter().map(of).collect()

@@ -161,8 +161,8 @@ async fn query_beyond_time_limit_is_cancelled() {
         let said = reading.ask(&format!("{ENDLESS} SELECT count(*) FROM n")).await.unwrap_err().to_string();
         assert!(said.contains("took longer than 300ms") && said.contains("--timeout"), "{said}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-        // The connection is usable again. For a file this is immediate; for a server it is after the end of
-        // its transaction.
+        // The connection becomes usable again: for a file immediately, for a server after the end of its
+        // transaction.
         reading.as_of(Position(7)).await.expect("should continue");
         assert_eq!(
             reading.ask("SELECT max(position) FROM events").await.expect("should continue").rows,
@@ -185,7 +185,7 @@ async fn query_reads_one_moment_during_rebuild() {
                     .expect("should succeed");
             }
         });
-        // Without the lock, this would be enough time to switch to nearly empty tables.
+        // Without the lock, this time would be enough to switch to nearly empty tables.
         tokio::time::sleep(Duration::from_secs(4)).await;
         let seen = reading.ask("SELECT max(position), count(*) FROM events").await.expect("should be valid");
         assert_eq!(json!(seen.rows), json!([[ENTRIES, ENTRIES - 1]]), "{url}");

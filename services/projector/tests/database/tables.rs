@@ -75,7 +75,7 @@ async fn expected_rows(journal: &Journal, position: Position, url: &Url) -> Vec<
     rows.iter().map(|row| (row.table, values(row))).collect()
 }
 
-/// Runs a projector for this time, and then drops it wherever it is.
+/// Runs a projector for this time, and drops it in the middle of its work.
 async fn run_for(journal: &Journal, url: &Url, length: Duration) {
     let stop = CancellationToken::new();
     let running = run(journal, QuarantinedPositions::new(), url, &stop, |_| {});
@@ -94,8 +94,8 @@ async fn killed_projector_resumes_without_loss_or_repetition() {
         }
         catch_up(&journal, &url).await.expect("should succeed");
         let end = Position(ENTRIES);
-        // If the last kill hit the projector after the rows and before the indexes, the next run only has to create
-        // the indexes. `catch_up` does not wait for them.
+        // If the last kill happened after the rows and before the indexes, the next run only has to create
+        // the indexes. `catch_up` does not wait for these indexes.
         let mut standing = QuerySession::open(&url).await.expect("should succeed").1;
         for _ in 0..100 {
             if standing.indexed {

@@ -13,7 +13,7 @@ use support::postgres::Postgres;
 /// Midnight of 2027-01-15, in seconds since 1970.
 const MIDNIGHT: u64 = 1_799_971_200;
 
-/// Returns a row with the given columns. The others are NULL.
+/// Returns a row with the given columns. The other columns are NULL.
 fn row(table: Table, given: &Json) -> Row {
     let values = table.columns().into_iter().map(|column| match (&given[column.name], column.kind) {
         (Json::Null, _) => Value::Null,
@@ -26,7 +26,7 @@ fn row(table: Table, given: &Json) -> Row {
     Row { table, values: values.collect() }
 }
 
-/// Returns the time this many seconds after midnight.
+/// Returns the time `after` seconds after midnight.
 fn seconds(after: f64) -> Timestamp {
     let (midnight, away) = (Timestamp::from_seconds(MIDNIGHT), Duration::from_secs_f64(after.abs()));
     if after < 0.0 { midnight - away } else { midnight + away }
@@ -72,7 +72,7 @@ fn instance(state: &str, index: u32, container: Option<&str>) -> Row {
     instance_of(state, index, container, &json!({}))
 }
 
-/// Returns such a row with other values in some columns.
+/// Returns the row of an instance. `other` sets further columns.
 fn instance_of(state: &str, index: u32, container: Option<&str>, other: &Json) -> Row {
     let mut row_of = json!({"process_guid": "web", "definition_id": "v1", "index": index, "presence": "ORDINARY", "domain": "d",
         "epoch": -100, "state": state, "instance_guid": container, "cell_id": container.map(|_| "c1"), "since": -100});
@@ -94,9 +94,9 @@ fn ended(guid: &str, how: &str, at: f64) -> Step {
     Step::Open(row(Table::EndedInstances, &ended))
 }
 
-/// Returns a scenario of entries. Two instances are desired 100 seconds before midnight. One starts after 10
-/// seconds and keeps running. The other starts after 50 seconds, crashes 20 seconds after midnight, and waits
-/// for room. One task runs from 10 to 13.5, and one fails without having run.
+/// Returns a scenario of entries, with times in seconds relative to midnight. Two instances are desired at
+/// -100. The first instance starts at -90 and keeps running. The second instance starts at -50, crashes at
+/// 20, and waits for free resources. One task runs from 10 to 13.5, and one task fails without having run.
 fn scenario() -> Vec<(f64, Vec<Step>)> {
     let cell = json!({"cell_id": "c1", "state": "PRESENT", "zone": "z1", "memory_mb": 1000, "disk_mb": 500, "containers": 10});
     let definition =
@@ -217,14 +217,15 @@ async fn start_begins_at_last_unclaimed_time() {
         instance_of(state, 0, container, &json!({ "since": since }))
     };
     let story = vec![
-        // The placement is refused at 540 and succeeds at 590.
+        // The placement is refused at 540 s and succeeds at 590 s.
         (0.0, vec![open(of("UNCLAIMED", None, 0))]),
         (540.0, vec![set(instance_of("UNCLAIMED", 0, None, &refused))]),
         (590.0, vec![set(of("CLAIMED", Some("a"), 590))]),
         (600.0, vec![set(of("RUNNING", Some("a"), 600))]),
         // A stop request does not count as a new start.
         (610.0, vec![set(instance_of("RUNNING", 0, Some("a"), &json!({"since": 600, "stopping": true})))]),
-        // A running container is found where the record is CRASHED, and where no record exists.
+        // A running container is found twice: once where the record is CRASHED, and once where no record
+        // exists.
         (700.0, vec![set(of("CRASHED", None, 700))]),
         (710.0, vec![set(of("RUNNING", Some("b"), 710))]),
         (720.0, vec![close(of("RUNNING", Some("b"), 710))]),
@@ -233,7 +234,7 @@ async fn start_begins_at_last_unclaimed_time() {
         (750.0, vec![open(of("RUNNING", Some("c"), 750))]),
         // Another container runs at the same slot.
         (760.0, vec![set(of("RUNNING", Some("d"), 760))]),
-        // An UNCLAIMED row of the previous epoch does not belong to the start.
+        // An UNCLAIMED row of the previous epoch does not belong to this start.
         (770.0, vec![set(of("UNCLAIMED", None, 770))]),
         (780.0, vec![set(instance_of("CLAIMED", 0, Some("e"), &epoch(780, 780)))]),
         (790.0, vec![set(instance_of("RUNNING", 0, Some("e"), &epoch(780, 790)))]),
@@ -270,8 +271,8 @@ async fn index_is_available_while_any_instance_runs() {
                 open(agent(5)),
             ],
         ),
-        // Two definitions run at index 1 and none at index 0. Later only the evacuating instance runs at
-        // index 1, while its replacement is being placed.
+        // Two definitions run at index 1, and no instance runs at index 0. Later, only the evacuating
+        // instance runs at index 1, while its replacement is being placed.
         (10.0, vec![open(instance_of("RUNNING", 1, Some("c"), &new))]),
         (50.0, vec![close(instance("RUNNING", 1, Some("b"))), open(twin.clone())]),
         (60.0, vec![set(instance_of("CLAIMED", 1, Some("d"), &new))]),

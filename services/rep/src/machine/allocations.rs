@@ -1,4 +1,5 @@
-//! Containers of the executor and reservations of the rep, with the resources that they use.
+//! Containers of the executor and reservations of the rep, with the resources of each. A reservation holds
+//! resources for an instance or task that the rep has not claimed yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,8 @@ use super::judge::epoch_of;
 use crate::limits;
 use crate::reconcile::Verdict;
 
-/// Identity that a container and its record share in every epoch: a place of a process, or a task.
+/// Identity that a container shares with its record in all epochs. It is a slot of a process (an index with a
+/// definition), or a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Lrp(ActualLrpKey),
@@ -39,28 +41,28 @@ impl Key {
 /// Record in its latest known state.
 #[derive(Clone, Debug)]
 pub(super) struct KnownRecord {
-    /// Log position at which the record was read. 0 if the auctioneer sent the record together with the work.
+    /// Log position of the record at the read. 0 if the auctioneer sent the record together with the work.
     pub(super) position: Position,
     pub(super) record: Record,
 }
 
-/// Work that waits to be claimed.
+/// Instance or task that waits to be claimed.
 #[derive(Clone, Debug)]
 pub(super) struct Reservation {
     pub(super) work: Work,
     pub(super) since: Timestamp,
 }
 
-/// Container or reservation. Only [`Allocations`] changes the fields that determine its resources, so that
+/// Container or reservation. Only [`Allocations`] changes the fields that determine the resources, so that
 /// the totals in [`Allocations`] stay correct.
 #[derive(Clone, Debug)]
 pub(super) struct Allocation {
     container: Container,
     reservation: Option<Reservation>,
     deleting: bool,
-    /// `true` if the executor has prepared the container. Only a reservation waits for this.
+    /// `true` if the executor has prepared the container. Only reservations wait for the preparation.
     pub(super) prepared: bool,
-    /// Attempt to run the work for which the room was reserved. `None` if the executor listed the container.
+    /// Time of the placement attempt for the reserved work. `None` if the executor listed the container.
     pub(super) attempt: Option<Timestamp>,
     /// Record with the same key as the container. `None` if the record was never read.
     pub(super) known: Option<KnownRecord>,
@@ -68,20 +70,20 @@ pub(super) struct Allocation {
     pub(super) stop_requested: bool,
     /// `true` if the executor was instructed to stop the container.
     pub(super) stop_sent: bool,
-    /// `true` if the container is obsolete according to the BBS: the container belongs to another epoch, or
-    /// its place belongs to another container.
+    /// `true` if the container is obsolete according to the BBS. An obsolete container belongs to another
+    /// epoch, or its slot belongs to another container.
     pub(super) obsolete: bool,
-    /// Case that was reported last. The same case is not reported again before the next poll.
+    /// Last reported case. The same case is not reported again before the next poll.
     pub(super) reported_case: Option<(Rank, Verdict)>,
     /// Message counter at the time when the rep first listed the container, or ordered the executor to run or
-    /// to delete it. A container list that is requested later reflects this.
+    /// to delete it. A container list that is requested later reflects that event.
     pub(super) since: u64,
 }
 
 /// Number of containers by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContainerCounts {
-    /// Room is reserved, and the container does not exist yet.
+    /// Resources are reserved, and the container does not exist yet.
     pub reserved: u32,
     /// The container is being created.
     pub initializing: u32,
@@ -92,7 +94,7 @@ pub struct ContainerCounts {
     pub completed: u32,
 }
 
-/// Progress of a container. It never decreases.
+/// Progress of a container. The progress never decreases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     Reserved,
@@ -129,7 +131,7 @@ impl Allocation {
         }
     }
 
-    /// Creates a reservation for work that waits to be claimed, with the record that the auctioneer sent.
+    /// Creates a reservation for unclaimed work, with the record that the auctioneer sent.
     pub(super) fn reserved(
         container: Container,
         since: u64,
@@ -144,8 +146,7 @@ impl Allocation {
         }
     }
 
-    /// Returns the container in the state that the executor reported last. Its state is RESERVED if there is
-    /// only a reservation.
+    /// Returns the container in its last reported state. The state of a reservation is RESERVED.
     pub(super) const fn container(&self) -> &Container {
         &self.container
     }
@@ -171,8 +172,8 @@ impl Allocation {
         }
     }
 
-    /// Returns the resources that the container uses on the cell. They are zero only if the container is
-    /// being deleted and none of its processes is running.
+    /// Returns the resources that the container uses on the cell. The resources are zero only for a container
+    /// that is being deleted and has no running process.
     fn resources_in_use(&self) -> Resources {
         if !self.deleting || self.is_live() { self.container.resources } else { Resources::default() }
     }
@@ -190,9 +191,8 @@ impl Allocation {
         starting && !self.deleting
     }
 
-    /// Stores a record unless a later one is known. Returns `true` if the record was stored. A record of an
-    /// earlier epoch than the epoch of the container is ignored, because it comes from a BBS that lags
-    /// behind.
+    /// Stores a record unless a later record is known. Returns `true` if the record was stored. A record of
+    /// an earlier epoch than that of the container is ignored, because it comes from a BBS that lags behind.
     pub(super) fn learn(&mut self, record: &Record, position: Position) -> bool {
         let behind = epoch_of(record).is_some_and(|epoch| epoch < self.container.work.epoch());
         let newer = !behind && self.known.as_ref().is_none_or(|known| known.position <= position);
@@ -212,10 +212,9 @@ pub(super) struct Allocations {
     used: Resources,
     /// `true` if resources were freed since the last heartbeat.
     freed: bool,
-    /// Number of containers and reservations that are starting: they are not running yet and are not being
-    /// deleted.
+    /// Number of starting containers and reservations: all that are neither running nor being deleted.
     starting: u32,
-    /// Reservations by the time at which they expire.
+    /// Reservations by expiry time.
     expiries: BTreeSet<(Timestamp, InstanceGuid)>,
 }
 
@@ -250,7 +249,7 @@ impl Allocations {
         Some(hold)
     }
 
-    /// Sets the state of a container as the executor reported it.
+    /// Sets the reported state of a container.
     pub(super) fn set_state(&mut self, guid: InstanceGuid, state: ContainerState) {
         self.change(guid, |hold| hold.container.state = state);
     }
@@ -313,15 +312,15 @@ impl Allocations {
         self.by_key.get(key).into_iter().flatten().copied()
     }
 
-    /// Returns `true` if a container or reservation for this attempt to run the work exists already.
+    /// Returns `true` if a container or reservation for this placement attempt exists already.
     pub(super) fn has_attempt(&self, work: &WorkKey, attempt: Timestamp) -> bool {
         self.with_key(&Key::for_work(work))
             .filter_map(|guid| self.get(guid))
             .any(|hold| hold.container.work == *work && hold.attempt == Some(attempt))
     }
 
-    /// Returns the running container of this work. Containers that were ordered to stop, are being deleted or
-    /// are obsolete do not count.
+    /// Returns the running container of this work. Containers that are stopping, being deleted or obsolete do
+    /// not count.
     pub(super) fn running(&self, work: &WorkKey) -> Option<InstanceGuid> {
         self.with_key(&Key::for_work(work)).find(|guid| {
             self.get(*guid).is_some_and(|hold| {
@@ -344,8 +343,8 @@ impl Allocations {
         self.freed = false;
     }
 
-    /// Returns `true` if resources were freed since the last heartbeat. A container counts with its full
-    /// resources until it uses none.
+    /// Returns `true` if resources were freed since the last heartbeat. A container is counted with its full
+    /// resources until it uses no resources.
     pub(super) const fn freed(&self) -> bool {
         self.freed
     }

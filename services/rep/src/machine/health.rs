@@ -25,7 +25,7 @@ pub(super) struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// Requests an early heartbeat, because a recipient considers the cell lost or does not know it.
+    /// Requests an early heartbeat, because a recipient considers the cell lost or does not know the cell.
     pub(super) const fn request(&mut self) {
         self.urgent = true;
     }
@@ -38,8 +38,8 @@ pub(super) struct SelfTests {
     running: bool,
     failures: u32,
     unhealthy: Option<String>,
-    /// `true` if a container could not be created since the last successful test. Failed tests are then
-    /// repeated quickly.
+    /// `true` if a container could not be created since the last successful test. In this state, failed tests
+    /// are repeated quickly.
     suspected: bool,
     /// End of the last test.
     ended: Timestamp,

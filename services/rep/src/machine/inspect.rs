@@ -1,4 +1,4 @@
-//! The code path of every change: inspect a container, judge it against its record, act.
+//! The code path of every change: inspect a container, compare it with its record, and act.
 
 use schemas::container::{Container, Instance, WorkKey};
 use schemas::message::Record;
@@ -11,12 +11,13 @@ use super::log_text::{self, container_text, is_logged, state_text};
 use super::{Effect, Level, Phase, Rep};
 use crate::reconcile::{ContainerAction, Row};
 
-/// Source of the record by which a container is judged.
+/// Source of the record with which a container is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Knowledge {
-    /// The latest stored record. It suffices for all decisions except for those that end a running container.
+    /// The latest stored record. A stored record suffices for all decisions except decisions that end a
+    /// running container.
     Remembered,
-    /// A record that was read for this decision.
+    /// A record that was read for the current decision.
     Read,
 }
 
@@ -29,8 +30,8 @@ impl Rep {
         }
     }
 
-    /// Merges the state of a container that the executor reported. Returns `false` if this state is already
-    /// known or outdated. The executor never reports RESERVED.
+    /// Merges a container state that the executor reported. Returns `false` if the state is already known or
+    /// outdated. The executor never reports RESERVED.
     pub(super) fn merge(&mut self, container: Container) -> bool {
         let guid = container.instance_guid;
         if rank(&container.state) == Rank::Reserved {
@@ -38,8 +39,8 @@ impl Rep {
         }
         let Some(hold) = self.holds.get_mut(guid) else {
             let since = self.next_message();
-            // After a restart of the rep, the position at which a container was accepted shows how far the
-            // log had progressed.
+            // Each container records the log position at which the rep accepted it. After a restart of the
+            // rep, this position shows how far the log had progressed.
             self.position = self.position.max(container.admitted_at);
             if self.phase == Phase::Starting {
                 self.log(
@@ -62,15 +63,15 @@ impl Rep {
         true
     }
 
-    /// Inspects a container and performs the steps of its table row. Steps that are not possible now are left
-    /// to the next inspection.
+    /// Inspects a container and performs the steps of its table row. Impossible steps are left to the next
+    /// inspection.
     pub(super) fn inspect(&mut self, guid: InstanceGuid, knowledge: Knowledge) {
         let Some(mode) = self.mode() else { return };
         let me = self.instance(guid);
         let Some(hold) = self.holds.get(guid).filter(|hold| !hold.is_deleting()) else { return };
         match hold.known.as_ref().map(|known| judge::requires_stop(&known.record, &me)) {
             None => return self.reads.request_record(guid),
-            // Stop first, so that a claimed reservation with a stop request is not run.
+            // Stop first, so that a claimed reservation with a stop request never runs.
             Some(true) => self.stop_container(guid, knowledge),
             Some(false) => {}
         }
@@ -113,7 +114,7 @@ impl Rep {
         }
     }
 
-    /// Counts the application of a table row.
+    /// Counts a use of a table row.
     fn count_row(&mut self, row: Option<Row>) {
         if let Some(row) = row.filter(|row| row.is_documented()) {
             *self.applied_rows.entry(row).or_default() += 1;
@@ -139,8 +140,8 @@ impl Rep {
         self.emit(Effect::Run(Box::new(judge::recipe(work, guid, let_in_at))));
     }
 
-    /// Returns `true` if a reservation that was just claimed may run. Its state may have changed since the
-    /// claim was sent.
+    /// Returns `true` if a reservation that was just claimed may run. The state of the reservation may have
+    /// changed since the claim was sent.
     pub(super) fn may_run(&self, guid: InstanceGuid) -> bool {
         let Some(hold) = self.holds.get(guid) else { return false };
         let stopping = hold
@@ -159,8 +160,8 @@ impl Rep {
         mode && !hold.stop_requested && !stopping
     }
 
-    /// Instructs the executor to stop a container that may be running. The order is sent once. It is repeated
-    /// after each read of the record, because orders may be lost.
+    /// Orders the executor to stop a container that may be running. The order is sent once. Because orders
+    /// may be lost, it is repeated after each read of the record.
     pub(super) fn stop_container(&mut self, guid: InstanceGuid, knowledge: Knowledge) {
         let Some(hold) = self.holds.get_mut(guid) else { return };
         hold.stop_requested = true;
@@ -195,7 +196,7 @@ impl Rep {
             self.emit(Effect::Delete(guid));
             self.reads.schedule_confirmation(self.now);
         }
-        // The record stays as long as processes of the container may be running.
+        // Processes of the container may still be running. In this case, keep the record.
         if let Some(record) = known.filter(|_| !live) {
             self.correct_orphaned_record(guid, &record);
         }
@@ -209,8 +210,8 @@ impl Rep {
         }
     }
 
-    /// Corrects a record that names a missing container. The case "No Container" of the tables includes "No
-    /// Reservation".
+    /// Corrects a record that names a missing container. The case "No Container" of the tables includes the
+    /// case "No Reservation".
     pub(super) fn correct_orphaned_record(&mut self, guid: InstanceGuid, record: &Record) {
         let me = self.instance(guid);
         if self.flights.has(guid) || !judge::named_containers(record).any(|by| *by == me) {
@@ -226,7 +227,8 @@ impl Rep {
         }
     }
 
-    /// Returns the reconciliation table that applies. `None` if containers must not be judged in this phase.
+    /// Returns the reconciliation table of the current phase. `None` if containers must not be compared with
+    /// records in this phase.
     fn mode(&self) -> Option<Mode> {
         match self.phase {
             Phase::Starting | Phase::Over => None,

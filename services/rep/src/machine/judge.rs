@@ -1,5 +1,5 @@
-//! Translation of containers and records to the terms of the reconciliation tables, and of the tables'
-//! verdicts to reports.
+//! Translation of containers and records to the terms of the reconciliation tables. Also translates the
+//! verdicts of the tables to reports.
 
 use schemas::action::Action;
 use schemas::container::{Container, ContainerState, Epoch, Instance, NetInfo, Recipe, RunResult, WorkKey};
@@ -22,7 +22,7 @@ pub(super) struct Judgement {
     pub(super) verdict: Verdict,
 }
 
-/// Judgement that deletes a container, whatever the reconciliation tables prescribe.
+/// Judgement that deletes a container, regardless of the reconciliation tables.
 const DELETE: Judgement = Judgement { row: None, verdict: conceivable(&[Step::DeleteContainer]) };
 
 /// Selects the reconciliation table to apply (Diego Dev Notes, "Harmonizing ActualLRPs with Container State:
@@ -43,7 +43,7 @@ impl From<Row> for Judgement {
     }
 }
 
-/// Judges a container against its record.
+/// Applies the reconciliation table of the mode to a container and its record.
 pub(super) fn judge(hold: &Allocation, record: &Record, me: &Instance, mode: Mode) -> Judgement {
     let container = hold.container();
     if hold.obsolete || epoch_of(record).is_some_and(|current| current > container.work.epoch()) {
@@ -86,9 +86,9 @@ fn judge_task(container: &Container, record: &Record, me: &Instance, mode: Mode)
     }
 }
 
-/// Judges a record that names a missing container. Returns the table row and the steps. Several steps may
-/// apply, because Diego Dev Notes has a table for the instance and a separate sentence for the evacuating
-/// instance.
+/// Applies the reconciliation tables to a record that names a missing container. Returns the table row and
+/// the steps. Several steps may apply, because Diego Dev Notes has a table for the instance and a separate
+/// sentence for the evacuating instance.
 pub(super) fn judge_absent(record: &Record, me: &Instance) -> (Option<Row>, Vec<Step>) {
     let (row, twin) = match record {
         Record::Absent => return (None, vec![]),
@@ -147,8 +147,8 @@ pub(super) const fn epoch_of(record: &Record) -> Option<Epoch> {
     }
 }
 
-/// Returns the time of the last change of a record, 0 if there is no record. It is also 0 for tasks: reports
-/// on tasks do not need the time, because a task never returns to an earlier state.
+/// Returns the time of the last change of a record, 0 if there is no record. The time is also 0 for tasks.
+/// Reports on tasks do not need it, because a task never returns to an earlier state.
 pub(super) const fn changed_at(record: &Record) -> Timestamp {
     match record {
         Record::Lrp(record) => record.changed_at,
@@ -321,7 +321,7 @@ impl ReportSubject<'_> {
         }
     }
 
-    /// Used only by rows of RUNNING containers.
+    /// Returns the addresses of a running container. Used only by rows of RUNNING containers.
     fn net(&self) -> NetInfo {
         match self.state {
             Some(ContainerState::Running(net)) => net.clone(),
@@ -354,8 +354,8 @@ impl ReportSubject<'_> {
         }
     }
 
-    /// Returns the outcome of a task. Rows of COMPLETED containers use it. It is also used when an evacuation
-    /// times out, which fails the tasks that are still running.
+    /// Returns the outcome of a task, for rows of COMPLETED containers. The outcome is also used when an
+    /// evacuation times out, which fails the tasks that are still running.
     fn outcome(&self) -> Outcome {
         match self.state {
             Some(ContainerState::Completed(RunResult::Succeeded { result })) => {
@@ -378,7 +378,7 @@ fn failed(reason: &str) -> Outcome {
     Outcome::Failed { reason: reason.to_owned() }
 }
 
-/// Returns the record that the auctioneer assumed for the work: it is unclaimed.
+/// Returns the record that the auctioneer assumed for the work: a record that waits for placement.
 pub(super) fn judged_record(work: &Work) -> Record {
     match &work.key {
         WorkKey::Lrp { key, epoch } => Record::Lrp(LrpRecord {

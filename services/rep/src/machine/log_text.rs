@@ -8,7 +8,7 @@ use super::Level;
 use super::allocations::{Allocation, Rank};
 use crate::reconcile::{Step, Surprise, Verdict};
 
-/// Returns the work and the guid of a container as text.
+/// Returns the work (instance or task) and the guid of a container as text.
 pub(super) fn container_text(container: &Container) -> String {
     format!("{} as {}", container.work, container.instance_guid)
 }
@@ -43,8 +43,8 @@ pub(super) fn counted(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// Returns the log message of a case and its level. `None` for expected cases and for conceivable cases
-/// without steps. `None` also for a container that has ended and that the record names, because its end was
+/// Returns the log message of a case and its level. `None` for expected cases. `None` also for a conceivable
+/// case (unusual but possible) without steps, or with an ended container that its record names: its end was
 /// logged before.
 pub(super) fn case_text(hold: &Allocation, verdict: Verdict, me: &Instance) -> Option<(Level, String)> {
     let known = hold.known.as_ref().map(|known| &known.record);
@@ -64,7 +64,7 @@ pub(super) fn case_text(hold: &Allocation, verdict: Verdict, me: &Instance) -> O
     Some((level, text))
 }
 
-/// Returns `true` if the container has ended and the record names it.
+/// Returns `true` if the container has ended and its record names it.
 fn is_expected_end(hold: &Allocation, known: Option<&Record>, me: &Instance) -> bool {
     hold.rank() == Rank::Completed
         && known.is_some_and(|record| super::judge::named_containers(record).any(|by| by == me))

@@ -1,4 +1,5 @@
-//! State machine of the rep.
+//! State machine of the rep, the service that runs the containers of one cell. Work is an instance of a
+//! process or a task.
 //!
 //! | the file | holds |
 //! |---|---|
@@ -55,7 +56,7 @@ const REPORT_SLOTS: u16 = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub cell_id: CellId,
-    /// Id of the data folder. It distinguishes this rep from another rep with the same cell id.
+    /// Id of the data folder. The id distinguishes this rep from another rep with the same cell id.
     pub folder: FolderId,
     pub zone: Zone,
     pub stack: Stack,
@@ -63,7 +64,7 @@ pub struct Settings {
     pub placement_tags: BTreeSet<PlacementTag>,
     pub attributes: Attributes,
     pub total: Resources,
-    /// Interval between polls, which compare all containers with their records.
+    /// Interval between polls. A poll compares all containers with their records in the BBS.
     pub poll: Duration,
     /// Interval between polls while the cell evacuates.
     pub evacuation_poll: Duration,
@@ -76,7 +77,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the properties that constraints are matched against.
+    /// Returns the properties of the cell that placement constraints are matched against.
     #[must_use]
     pub const fn offer(&self) -> Offer<'_> {
         Offer {
@@ -113,9 +114,8 @@ impl Settings {
 pub struct Unprepared {
     /// Reason reported to the auctioneer.
     pub reason: String,
-    /// `true` if the cell may be unable to create any container. The rep then tests the cell immediately.
-    /// `false` if the reason concerns only this container, for example because a resource that it needs is in
-    /// use.
+    /// `true` if the cell may be unable to create any container. The rep tests the cell immediately. `false`
+    /// if the reason concerns only this container, for example because a required resource is in use.
     pub is_fault: bool,
 }
 
@@ -124,10 +124,10 @@ pub struct Unprepared {
 pub enum Input {
     /// The executor reports that this container changed. The rep inspects it immediately.
     Container(Container),
-    /// Result of [`Effect::ListContainers`]: all containers that the executor has in state INITIALIZING or a
-    /// later state.
+    /// Result of [`Effect::ListContainers`]: all containers of the executor except those that have not
+    /// reached the state INITIALIZING.
     Containers(Vec<Container>),
-    /// Result of [`Effect::Prepare`]. Each of its containers gets exactly one result, in any order.
+    /// Result of [`Effect::Prepare`]. Each container of the effect gets exactly one result, in any order.
     Prepared(Vec<(InstanceGuid, Result<(), Unprepared>)>),
     /// An auctioneer sends work.
     Perform {
@@ -160,23 +160,23 @@ pub enum Input {
     /// Result of [`Effect::Report`]. Every report gets exactly one result.
     Reported {
         id: u64,
-        /// Answer of the BBS. `None` if it did not answer in time.
+        /// Answer of the BBS. `None` after a timeout.
         answer: Option<Result<ReportsReply, Refusal>>,
     },
     /// Result of [`Effect::AskRecords`]. Every request gets exactly one result.
     Records {
         id: u64,
-        /// Answer of the BBS. `None` if it did not answer in time.
+        /// Answer of the BBS. `None` after a timeout.
         answer: Option<Result<RecordsAnswer, Refusal>>,
     },
-    /// A new BBS or auctioneer was elected. It may not know the state of the cell.
+    /// A new BBS or auctioneer was elected. The new leader may not know the state of the cell.
     Elected,
     /// Result of [`Effect::SelfTest`].
     SelfTested(Result<(), String>),
-    /// No other input is queued, so collected messages are sent. Every other input must eventually be
-    /// followed by this one.
+    /// No other input is queued, so the rep sends the collected messages. A `Turn` must eventually follow
+    /// every other input.
     Turn,
-    /// The time of [`Rep::alarm`] has been reached.
+    /// The time that [`Rep::alarm`] returned has been reached.
     Tick,
 }
 
@@ -186,13 +186,13 @@ pub enum Effect {
     /// Answer an auctioneer.
     AnswerPerform {
         requester: u64,
-        /// Work that the rep refused, or the reason why the whole request was refused.
+        /// Work that the rep refused, or the refusal of the whole request.
         answer: Result<PerformReply, Refusal>,
     },
     /// Answer the BBS.
     AnswerState {
         requester: u64,
-        /// State of the cell, or the reason why the order was refused.
+        /// State of the cell, or the refusal of the order.
         answer: Result<Heartbeat, Refusal>,
     },
     /// Send reports to the BBS.
@@ -201,13 +201,13 @@ pub enum Effect {
         id: u64,
         reports: Reports,
     },
-    /// Request records from the BBS.
+    /// Request records of containers from the BBS.
     AskRecords {
         /// Identifies the request in [`Input::Records`].
         id: u64,
         records: Records,
     },
-    /// Prepare containers: acquire the resources for their creation without starting the recipe.
+    /// Prepare containers: acquire the resources for each container, but do not start its recipe.
     Prepare(Vec<Recipe>),
     /// Release the resources of [`Effect::Prepare`] for a container that will not run.
     Discard(InstanceGuid),
@@ -241,18 +241,19 @@ pub enum Level {
 /// Lifecycle phase of a rep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The rep reads its containers and records. It reports nothing and accepts no work.
+    /// The rep reads its containers and records. The rep reports nothing and accepts no work.
     Starting,
     /// The rep accepts work.
     Open,
-    /// The rep moves its work away.
+    /// The cell evacuates: the rep waits until its work runs on other cells.
     Evacuating {
-        /// Timeout of the evacuation.
+        /// Time at which the evacuation times out.
         until: Timestamp,
     },
     /// No work is left on the cell, or the evacuation has timed out. The rep updates the last records.
     Closing {
-        /// Timeout of the evacuation. The rep reports it as the expiry time of its evacuating records.
+        /// Time at which the evacuation times out. The rep reports this time as the expiry of its evacuating
+        /// records.
         until: Timestamp,
         /// Time at which the rep exits even if records are still outdated.
         end: Timestamp,
@@ -260,11 +261,11 @@ enum Phase {
     Over,
 }
 
-/// Latest known evacuation state of the cell. While the rep starts, it comes from the answers of the BBS.
-/// Later it comes from the orders of the BBS.
+/// Latest known evacuation state of the cell. During the start, the state comes from answers of the BBS.
+/// Later, the state comes from orders of the BBS.
 #[derive(Clone, Copy, Debug, Default)]
 struct EvacuationState {
-    /// Log position of the answer or order that this state comes from.
+    /// Log position of that answer or order.
     position: Position,
     /// Evacuation state in the log when the rep started.
     evacuation: Evacuation,
@@ -279,7 +280,7 @@ pub struct Rep {
     incarnation: Incarnation,
     ids: IdGenerator,
     clock: MonotonicClock,
-    /// Time of the current step, from which waiting times are measured.
+    /// Time of the current step. Waiting times are measured from here.
     now: Timestamp,
     phase: Phase,
     /// Accepted terms of the leaders.
@@ -306,7 +307,7 @@ pub struct Rep {
 
 impl Rep {
     /// Creates the state machine of a rep that has just started. `attached` is the log position at which the
-    /// leading BBS accepted the rep for its cell. Answers from earlier positions are ignored. The first
+    /// leading BBS accepted the rep for its cell. The rep ignores answers from earlier positions. The first
     /// [`Rep::alarm`] is due immediately.
     #[must_use]
     pub fn new(settings: Settings, attached: Position, incarnation: Incarnation, ids: IdGenerator) -> Self {
@@ -338,8 +339,8 @@ impl Rep {
     fn learn(&mut self, position: Position, terms: Terms) {
         self.position = self.position.max(position);
         if self.auctioneer.learn(terms.auctioneer) {
-            // An auctioneer may have been refused because the rep did not know its term. It sends its work
-            // again after the next heartbeat.
+            // The rep may have refused an auctioneer because the rep did not know the new term. The
+            // auctioneer sends its work again after the next heartbeat.
             self.beats.request();
         }
         self.bbs.learn(terms.bbs);
@@ -371,8 +372,8 @@ impl Rep {
         std::mem::take(&mut self.effects)
     }
 
-    /// Schedules an early retry of the requests that no leader has answered. Each cell retries at a different
-    /// time within one second, so that a new leader does not receive the requests of all cells at once.
+    /// Schedules an early retry of all unanswered requests. Each cell retries at a different time within one
+    /// second, so that a new leader does not receive the requests of all cells at once.
     fn leader_elected(&mut self) {
         self.beats.request();
         let share = u32::from(shard(self.settings.cell_id.as_str(), REPORT_SLOTS));
@@ -381,7 +382,7 @@ impl Rep {
         self.reads.retry_by(at);
     }
 
-    /// Returns the time of the next timed action. `None` if the rep has stopped.
+    /// Returns the time of the next scheduled action. `None` if the rep has stopped.
     #[must_use]
     pub fn alarm(&self) -> Option<Timestamp> {
         if self.phase == Phase::Over {
@@ -408,8 +409,8 @@ impl Rep {
         .map(|due| self.clock.clock_time_at(due))
     }
 
-    /// Returns how many times each row of the reconciliation tables was applied. Only rows that Diego Dev
-    /// Notes contains are counted.
+    /// Returns how many times each row of the reconciliation tables was applied. The map contains only rows
+    /// from Diego Dev Notes.
     #[must_use]
     pub const fn applied_rows(&self) -> &BTreeMap<Row, u64> {
         &self.applied_rows
@@ -428,8 +429,7 @@ impl Rep {
         self.holds.by_state()
     }
 
-    /// Returns the number of unfinished items by kind of item. Each number is zero when no work is in
-    /// progress.
+    /// Returns the number of unfinished items by kind of item. Each number is zero if no work is in progress.
     #[must_use]
     pub fn pending_counts(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
@@ -441,15 +441,15 @@ impl Rep {
         ])
     }
 
-    /// Returns the sizes of internal collections by name. When no work is in progress, the number of
-    /// containers on the cell bounds each size.
+    /// Returns the sizes of internal collections by name. If no work is in progress, no size exceeds the
+    /// number of containers on the cell.
     #[must_use]
     pub fn collection_sizes(&self) -> BTreeMap<&'static str, usize> {
         let (holds, keys) = self.holds.counts();
         BTreeMap::from([("containers", holds), ("work items on the cell", keys)])
     }
 
-    /// Performs everything that is due. Every step calls it, so a late [`Input::Tick`] delays nothing if
+    /// Performs all due actions. Every step calls this function, so a late [`Input::Tick`] delays nothing if
     /// other inputs arrive.
     fn run_due(&mut self) {
         self.expire_reservations();

@@ -75,7 +75,7 @@ impl Rep {
             let problem = format!("has {} items: expected at most {BATCH}", perform.work.len());
             return Err(Refusal::invalid(vec![BadField { field: "work".into(), problem }]));
         }
-        // The stored term can be higher only if an earlier message had a term that the log never named.
+        // The stored term is higher only after a message with a term that the log never named.
         let forged = self.last_performed.term > perform.id.term;
         self.last_performed = if forged { perform.id } else { self.last_performed.max(perform.id) };
         Ok(())
@@ -134,7 +134,7 @@ impl Rep {
         }
     }
 
-    /// Stops instances and cancels tasks, if their container and epoch are those in the order.
+    /// Stops instances and cancels tasks, if their container and epoch match the order.
     pub(super) fn stop(&mut self, stop: Stop) {
         let obeyed = self.bbs.obey("BBS", stop.term, self.now);
         self.confirm_term(&obeyed);
@@ -145,7 +145,7 @@ impl Rep {
         for (work, guid) in stop.containers.into_iter().take(BATCH) {
             match self.holds.get_mut(guid).map(|hold| hold.container().work == work) {
                 Some(true) => self.end_work(guid, &work),
-                // The record names this cell, so a poll corrects it.
+                // The record names this cell, so a poll corrects the record.
                 None => self.reads.poll_soon(self.now),
                 Some(false) => self.log(
                     Level::Warn,
@@ -208,8 +208,8 @@ impl Rep {
         self.state_answer(requester);
     }
 
-    /// Returns `true` if no earlier order came from a BBS with a higher log position. Stores the position of
-    /// the order in this case.
+    /// Returns `true` if no earlier order came from a BBS with a higher log position. In this case, stores
+    /// the position of the order.
     fn is_newest(&mut self, order: RepOrder) -> bool {
         let newest = order.position >= self.ordered.position;
         if newest {

@@ -1,6 +1,6 @@
-//! Preparation of containers: before the rep claims work, it prepares the container and so proves that it can
-//! create it. Work whose container cannot be prepared is refused, so that the auctioneer places it on another
-//! cell.
+//! Preparation of containers. The rep prepares a container before it claims the container's work. The
+//! preparation proves that the rep can create the container. If the preparation fails, the rep refuses the
+//! work, and the auctioneer places it on another cell.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,7 @@ pub(super) struct Batch {
     pub(super) refused: Vec<(u32, String)>,
     /// Containers in preparation, each with the index of its work in the request.
     pub(super) pending: BTreeMap<InstanceGuid, u32>,
-    /// Time at which the answer is sent at the latest. Work whose preparation takes longer counts as
-    /// accepted.
+    /// Latest time of the answer. If the preparation of work takes longer, the work counts as accepted.
     pub(super) until: Timestamp,
 }
 
@@ -40,12 +39,13 @@ impl Preparing {
         self.0.len()
     }
 
-    /// Returns the time at which the next answer is sent at the latest.
+    /// Returns the latest time of the next answer.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.0.values().map(|batch| batch.until).min()
     }
 
-    /// Ends the preparation of a container. Its work is refused if a reason is given.
+    /// Ends the preparation of a container. If `refused` contains a reason, the work of the container is
+    /// refused.
     pub(super) fn settle(&mut self, guid: InstanceGuid, refused: Option<String>) {
         for batch in self.0.values_mut() {
             if let Some(place) = batch.pending.remove(&guid) {
@@ -54,16 +54,15 @@ impl Preparing {
         }
     }
 
-    /// Takes the requests that can be answered. Either all of their containers are prepared, or their time
-    /// limit has been reached.
+    /// Takes the requests that can be answered: their containers are all prepared, or their time limit has
+    /// been reached.
     fn take_done(&mut self, now: Timestamp) -> Vec<(u64, Batch)> {
         self.0.extract_if(.., |_, batch| batch.pending.is_empty() || batch.until <= now).collect()
     }
 }
 
 impl Rep {
-    /// Handles the results of preparations. Work whose container is ready is claimed, and other work is
-    /// refused.
+    /// Handles the results of preparations. Claims work whose container is ready, and refuses all other work.
     pub(super) fn prepared(&mut self, results: Vec<(InstanceGuid, Result<(), Unprepared>)>) {
         for (guid, result) in results {
             let waits =
@@ -88,8 +87,8 @@ impl Rep {
         }
     }
 
-    /// Answers the requests of auctioneers whose preparations have ended or timed out. If work was refused
-    /// and the last heartbeat did not report the current free resources, the rep also sends a heartbeat.
+    /// Answers the requests of auctioneers whose preparations have ended or timed out. Also sends a heartbeat
+    /// if work was refused and the last heartbeat did not report the current free resources.
     pub(super) fn answer_performs(&mut self) {
         for (requester, mut batch) in self.preparing.take_done(self.now) {
             batch.refused.sort_unstable();
@@ -102,7 +101,7 @@ impl Rep {
         }
     }
 
-    /// Returns the time at which a new request must be answered at the latest.
+    /// Returns the latest time of the answer to a new request.
     pub(super) fn answer_until(&self) -> Timestamp {
         self.now + limits::PREPARATION_TIMEOUT
     }

@@ -1,7 +1,8 @@
-//! Queries of the rep and their schedule: container lists from the executor, and records from the BBS.
+//! Queries of the rep and their schedule: container lists from the executor, and records (of instances and
+//! tasks) from the BBS.
 //!
-//! A poll first lists the containers. Then it reads every record that names the cell or belongs to one of its
-//! containers. Between polls, the rep reads single records when a decision needs them.
+//! A poll first lists the containers. The rep then reads every record that names the cell or belongs to one
+//! of its containers. Between polls, the rep reads single records when a decision needs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,7 +69,7 @@ impl Reads {
         self.poll_due = self.poll_due.min(now.max(self.polled + limits::RETRY_DELAYS.0));
     }
 
-    /// Schedules a container list that shows whether a deleted container is gone.
+    /// Schedules a container list, to check that a deleted container is gone.
     pub(super) fn schedule_confirmation(&mut self, now: Timestamp) {
         self.confirm_due.get_or_insert(now + limits::DELETION_CHECK_DELAY);
     }
@@ -137,7 +138,7 @@ impl Rep {
         }
     }
 
-    /// Removes the containers that the executor knew at the time of the request and did not list. A listed
+    /// Removes the containers that the executor knew at the time of the request but did not list. A listed
     /// container for which a deletion was ordered is still being deleted.
     fn remove_unlisted(&mut self, listing: Listing, listed: &BTreeSet<InstanceGuid>) {
         for guid in self.holds.guids() {
@@ -240,8 +241,9 @@ impl Rep {
     }
 
     /// Updates the evacuation state from an answer. While the rep starts, the answer with the highest
-    /// position is used. A position in an order may be forged. If a BBS answers a request that was sent after
-    /// the order and does not know this position, the order no longer outranks later orders.
+    /// position is used. The position in an order may be forged. The rep therefore checks each answer to a
+    /// request that was sent after the order. If the answering BBS does not know the position, the order no
+    /// longer outranks later orders.
     fn note_evacuation(&mut self, id: u64, answer: &RecordsAnswer) {
         if answer.position >= self.ordered.position {
             self.ordered.evacuation = answer.evacuation;
@@ -263,8 +265,8 @@ impl Rep {
         for guid in guids {
             let Some(hold) = self.holds.get_mut(guid) else { continue };
             if hold.rank() == Rank::Reserved && (self.flights.has(guid) || !hold.prepared) {
-                // The report that claims this work is unanswered or not sent yet. The BBS that decides on it
-                // knows a later record than the BBS that answers queries.
+                // The report that claims this work is not answered or not sent yet. The BBS that decides on
+                // the report knows a later record than the BBS that answers queries.
                 continue;
             }
             let record =
@@ -276,9 +278,9 @@ impl Rep {
         read
     }
 
-    /// Leaves the starting phase once the containers and records are known. The rep sends a heartbeat. It
-    /// then accepts work, unless the cell must be evacuated. If the records came in several answers, a poll
-    /// follows, which detects records without containers.
+    /// Leaves the starting phase once the containers and records are known. The rep sends a heartbeat. The
+    /// rep then accepts work, unless the cell must be evacuated. If the records came in several answers, a
+    /// poll follows, to detect records without containers.
     fn open(&mut self, complete: bool) {
         let limit = self.settings.evacuation_timeout;
         let until = match self.ordered.evacuation {

@@ -1,10 +1,13 @@
-//! Reports to the BBS, and their answers.
+//! Reports to the BBS, and their answers. A report concerns a container, and the BBS decides on its record in
+//! the log.
 //!
 //! ```text
 //! add ─▶ waiting ── Turn, a place is free ──▶ sent ── answered ─▶ settled
 //!           ▲                                  │
 //!           └── judged again when due ◀── postponed (no answer, or refused as retryable)
 //! ```
+//! A place is free while fewer messages than the limit are unanswered. To judge a container is to compare it
+//! with its record, and to choose the next report or action.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,11 +24,11 @@ use super::{Effect, Level, Rep, judge, log_text};
 use crate::limits;
 use crate::reconcile::ContainerAction;
 
-/// Maximum number of attempts for a report on a missing container. After that, the next poll finds the
-/// missing container again.
+/// Maximum number of attempts for a report on a missing container. After the last attempt, the next poll
+/// finds the missing container again.
 const MAX_GAP_ATTEMPTS: u32 = 5;
 
-/// Report without a final answer. There is at most one per container.
+/// Report without a final answer. A container has at most one.
 #[derive(Debug)]
 struct PendingReport {
     report: Report,
@@ -48,7 +51,7 @@ enum Stage {
 pub(super) struct PendingReports {
     by_guid: BTreeMap<InstanceGuid, PendingReport>,
     waiting: VecDeque<InstanceGuid>,
-    /// Times at which postponed reports are judged again.
+    /// Times at which the containers of postponed reports are judged again.
     postponed: BTreeSet<(Timestamp, InstanceGuid)>,
     sent: BTreeMap<u64, Vec<InstanceGuid>>,
 }
@@ -90,7 +93,7 @@ impl PendingReports {
         self.put(guid, PendingReport { stage: Stage::Waiting, ..flight });
     }
 
-    /// Cancels a report that was not sent yet. A sent report remains, because its answer is needed.
+    /// Cancels a report that was not sent yet. A sent report remains, because the rep needs its answer.
     pub(super) fn cancel(&mut self, guid: InstanceGuid) {
         if self.by_guid.get(&guid).is_some_and(|flight| flight.stage != Stage::Sent) {
             self.remove(guid);
@@ -98,8 +101,8 @@ impl PendingReports {
         }
     }
 
-    /// Takes the reports for the next message. These are the first waiting reports: as many as fit into one
-    /// message, and at least one.
+    /// Takes the reports for the next message: the first waiting reports, as many as fit into one message,
+    /// and at least one.
     fn next_message(&mut self) -> Option<(Vec<InstanceGuid>, Vec<Report>)> {
         if self.sent.len() >= limits::MAX_REPORTS_IN_FLIGHT {
             return None;
@@ -139,8 +142,8 @@ impl PendingReports {
         self.by_guid.insert(guid, flight);
     }
 
-    /// Makes postponed reports due at `by` at the latest and resets their backoff, because another leader may
-    /// accept them.
+    /// Moves the retry of postponed reports to `by` if it is later, and resets their backoff. Another leader
+    /// may accept the reports.
     pub(super) fn retry_by(&mut self, by: Timestamp) {
         self.postponed.clear();
         for (guid, flight) in &mut self.by_guid {
@@ -220,16 +223,16 @@ impl Rep {
         let stale = result.refused.as_ref().is_some_and(|refusal| refusal.code == Code::StaleRecord);
         if self.holds.get(guid).is_none() {
             if !flight.gap || stale {
-                // The reservation was dropped while its report had no answer. The report may still have
-                // changed the record, so correct the record.
+                // The reservation was dropped while its report had no answer. The report may have changed the
+                // record all the same, so correct the record.
                 self.correct_orphaned_record(guid, &result.record);
             }
             return;
         }
         match &result.refused {
             Some(refusal) => {
-                // It is normal that a record has changed, because several components decide at the same time.
-                // The container is judged again by the new record.
+                // Changed records are normal, because several components decide at the same time. The
+                // container is judged again, against the new record.
                 if !stale {
                     self.log_refused(guid, refusal);
                 }
@@ -254,10 +257,12 @@ impl Rep {
         self.log(Level::Info, format!("the report about {what} was refused: {refusal}"));
     }
 
-    /// Handles a refused report. If the BBS knows the guid in another epoch, the container is obsolete even
-    /// without a record. If the BBS does not let the container start although the record names no other
-    /// container, the place belongs to another cell. If the record has changed, the same report may be valid
-    /// now.
+    /// Handles a refused report. There are three cases:
+    ///
+    /// - The BBS knows the guid in another epoch. The container is obsolete, even if it has no record.
+    /// - The BBS does not let the container start, although the record names no other container. The index
+    ///   belongs to another cell.
+    /// - The record has changed. The same report may be valid now.
     fn reconsider(&mut self, guid: InstanceGuid, (code, is_named): (Code, bool), gap: bool) {
         let Some(hold) = self.holds.get_mut(guid) else { return };
         let elsewhere = code == Code::ActualLrpCannotBeStarted && !is_named;
@@ -267,7 +272,7 @@ impl Rep {
         }
     }
 
-    /// Sends a heartbeat and reads the records again if the BBS considers this cell lost.
+    /// Sends a heartbeat and polls the records again if the BBS considers this cell lost.
     pub(super) fn react_to(&mut self, code: Code) {
         if code == Code::CellAbsent {
             self.beats.request();
@@ -276,7 +281,7 @@ impl Rep {
     }
 
     /// Judges the containers of postponed reports again, because the containers or their records may have
-    /// changed. A report on a missing container is sent again.
+    /// changed. Sends a report on a missing container again.
     pub(super) fn retry_reports(&mut self) {
         for guid in self.flights.due(self.now) {
             let Some(flight) = self.flights.remove(guid) else { continue };
@@ -286,7 +291,7 @@ impl Rep {
                     self.inspect(guid, Knowledge::Remembered);
                     self.follow_up(guid, flight);
                 }
-                // The reservation was dropped, so its claim is not needed. A poll shows whether the claim
+                // The reservation was dropped, and its claim is not needed. A poll shows whether the claim
                 // reached the log.
                 None if flight.then == ContainerAction::Run => self.reads.poll_soon(self.now),
                 None if flight.failures < MAX_GAP_ATTEMPTS => self.flights.requeue(guid, flight),
@@ -295,9 +300,9 @@ impl Rep {
         }
     }
 
-    /// Completes the retry of a postponed report. If the container has a new report, this report inherits the
-    /// number of failures. A claim is repeated even if the record already names the reservation, because the
-    /// rep runs the container only when it receives the answer to the claim.
+    /// Completes the retry of a postponed report. If the container has a new report, the new report inherits
+    /// the number of failures. A claim is repeated even if the record already names the reservation, because
+    /// the rep runs the container only after it receives the answer to the claim.
     fn follow_up(&mut self, guid: InstanceGuid, before: PendingReport) {
         let waits = self.holds.get(guid).is_some_and(|hold| hold.rank() == Rank::Reserved);
         match self.flights.by_guid.get_mut(&guid) {
@@ -308,8 +313,8 @@ impl Rep {
     }
 }
 
-/// Returns an upper bound of the size of a report as JSON, in bytes. It assumes names of maximum length, and
-/// counts texts as they are after escaping.
+/// Returns an upper bound of the size of a report as JSON, in bytes. The bound assumes names of maximum
+/// length, and counts texts after JSON escaping.
 fn max_report_bytes(report: &Report) -> usize {
     const NAMES: usize = 1024;
     let rest = match report {
@@ -343,7 +348,7 @@ fn max_step_bytes(step: &process::ReportStep) -> usize {
     STEP + rest
 }
 
-/// The size of an explanation is limited where it is created.
+/// An explanation needs no limit here, because its size is limited at its creation.
 const fn max_placement_bytes(placement: Option<&Explanation>) -> usize {
     match placement {
         Some(_) => schemas::limits::EXPLANATION_BYTES,

@@ -1,15 +1,15 @@
 //! Terms of the leaders whose orders the rep obeys.
 //!
-//! A rep does not follow the log. It learns from the answers of the BBS which terms the log names. A term
-//! that no answer has named is accepted only if it directly follows the known term, and only for a limited
-//! time. A forged order therefore cannot make a rep refuse the real leader.
+//! A rep does not follow the log. The answers of the BBS name the current terms of the log. The rep accepts a
+//! term that no answer has named only if this term directly follows the known term, and only for a limited
+//! time. For this reason, a forged order cannot make a rep refuse the real leader.
 
 use std::time::Duration;
 
 use schemas::{Code, Refusal, Timestamp};
 
-/// Maximum time for which the rep accepts a term that no answer of the BBS has named. Normally an answer
-/// names a new leader sooner.
+/// Maximum time for which the rep accepts a term that no answer of the BBS has named. Usually, an answer
+/// names a new leader within this time.
 const UNCONFIRMED_TERM_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Known terms of one role.
@@ -17,7 +17,7 @@ const UNCONFIRMED_TERM_TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) struct Leadership {
     /// Highest term that an answer of the BBS named.
     elected: u64,
-    /// Time of the first order in the term after `elected`. `None` if there was none.
+    /// Time of the first order in the term after `elected`. `None` if there was no such order.
     next_since: Option<Timestamp>,
 }
 
@@ -36,8 +36,8 @@ impl Leadership {
     /// Accepts or refuses an order from a leader of this term.
     ///
     /// # Errors
-    /// `StaleTerm` if the term is lower than the highest accepted term. `Unavailable` if the rep must first
-    /// learn from the BBS that the log names this term.
+    /// `StaleTerm` if the term is lower than the highest accepted term. `Unavailable` if an answer of the BBS
+    /// must first name this term.
     pub(super) fn obey(&mut self, role: &str, term: u64, now: Timestamp) -> Result<(), Refusal> {
         if term == self.elected.saturating_add(1) {
             self.next_since.get_or_insert(now);
@@ -57,8 +57,8 @@ impl Leadership {
         Ok(())
     }
 
-    /// Updates the highest elected term from an answer of the BBS. Returns `true` if the term was not known
-    /// before.
+    /// Updates the highest elected term from an answer of the BBS. Returns `true` if the term is new to the
+    /// rep.
     pub(super) fn learn(&mut self, elected: u64) -> bool {
         let news = elected > self.elected;
         if news {

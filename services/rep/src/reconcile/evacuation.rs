@@ -1,18 +1,19 @@
-//! Table for a container of a process and both records of its index, while its cell evacuates (Diego Dev
-//! Notes, "Harmonizing during evacuation").
+//! Decision table for an evacuating cell: for a container of a process and both records of its index, the
+//! actions of the rep (Diego Dev Notes, "Harmonizing during evacuation").
 
 use super::Holder::{Alpha, Omega};
 use super::Step::{Crash, DeleteContainer, RemoveEvacuating, RemoveLrp, SetEvacuating, Unclaim};
 use super::lrp::{Container, Lrp};
 use super::{Holder, Verdict, conceivable, expected, inconceivable};
 
-/// State of the instance ActualLRP from the point of view of a container.
+/// State of the instance ActualLRP, as seen by a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instance {
     Absent,
     /// UNCLAIMED, with an auction pending.
     Unclaimed,
-    /// UNCLAIMED with a placement error (ε in Diego Dev Notes).
+    /// State of the evacuating ActualLRP, as seen by a container. If the evacuating ActualLRP exists, it is
+    /// RUNNING.
     Unplaced,
     Claimed(Holder),
     Running(Holder),
@@ -42,7 +43,7 @@ impl Instance {
         Self::Absent,
     ];
 
-    /// Returns the name in Diego Dev Notes.
+    /// Returns the name that Diego Dev Notes use.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -62,7 +63,7 @@ impl EvacuatingLrp {
     /// Variants in the order of the table.
     pub const ALL: [Self; 3] = [Self::Absent, Self::Alpha, Self::Beta];
 
-    /// Returns the name in Diego Dev Notes.
+    /// Returns the name that Diego Dev Notes use.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -121,7 +122,7 @@ pub const fn running(instance: Instance, twin: EvacuatingLrp) -> Verdict {
         (I::Unclaimed,      T::Alpha)  => expected(&[]),
         (I::Unplaced,       T::Alpha)  => conceivable(&[]),
         (I::Unclaimed,      T::Beta)   => conceivable(&[DeleteContainer]),
-        // Diego Dev Notes lack this row. It is treated like the row without a placement error
+        // Diego Dev Notes do not contain this row. The row is treated like the row without a placement error
         // (docs/internals/model/cells.md, "Evacuation").
         (I::Unplaced,       T::Beta)   => conceivable(&[DeleteContainer]),
         (I::Claimed(Alpha), T::Absent) => conceivable(&[SetEvacuating, Unclaim]),
@@ -146,7 +147,7 @@ pub const fn running(instance: Instance, twin: EvacuatingLrp) -> Verdict {
 }
 
 /// First case of "When the container is not Running": the container is deleted, and another cell runs the
-/// instance. A running container is treated in the same way when the evacuation times out.
+/// instance. When the evacuation times out, running containers are treated in the same way.
 #[must_use]
 #[rustfmt::skip]
 pub const fn abandon(instance: Instance, twin: EvacuatingLrp) -> Verdict {
@@ -162,8 +163,8 @@ pub const fn abandon(instance: Instance, twin: EvacuatingLrp) -> Verdict {
     }
 }
 
-/// Third case of "When the container is not Running": the regular table applies, and an evacuating record of
-/// this container is removed.
+/// Third case of "When the container is not Running": the regular table applies. If an evacuating record
+/// names this container, the record is removed.
 #[must_use]
 #[rustfmt::skip]
 pub const fn crashed(instance: Instance, twin: EvacuatingLrp) -> Verdict {
@@ -179,8 +180,8 @@ pub const fn crashed(instance: Instance, twin: EvacuatingLrp) -> Verdict {
     }
 }
 
-/// Second case of "When the container is not Running": the regular table applies, and an evacuating record of
-/// this container is removed.
+/// Second case of "When the container is not Running": the regular table applies. If an evacuating record
+/// names this container, the record is removed.
 #[must_use]
 #[rustfmt::skip]
 pub const fn shutdown(instance: Instance, twin: EvacuatingLrp) -> Verdict {

@@ -86,8 +86,8 @@ impl Lrp {
     }
 }
 
-/// Returns the verdict on a container and its record. If the container is missing, only a record that names
-/// it concerns the rep.
+/// Returns the verdict on a container and its record. If the container is missing, the record concerns the
+/// rep only if the record names that container.
 #[must_use]
 #[rustfmt::skip]
 pub const fn reconcile(container: Container, lrp: Lrp) -> Verdict {

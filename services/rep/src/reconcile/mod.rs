@@ -9,7 +9,7 @@
 //! | [`row`] | enumeration of the rows, for counting |
 //!
 //! For each case, a table defines the steps and the degree of surprise. The state machine of the rep performs
-//! the steps. It also decides which records must be read before a step.
+//! the steps, and chooses the records that must be read before a step.
 
 pub mod evacuation;
 pub mod lrp;
@@ -27,8 +27,8 @@ pub enum Holder {
     Omega,
 }
 
-/// Degree of surprise of a case, in the terms of Diego Dev Notes. Where a table has "Inconceivable?" with a
-/// question mark, the case counts as inconceivable.
+/// Degree of surprise of a case, in the terms of Diego Dev Notes. A case that the notes mark
+/// "Inconceivable?", with a question mark, counts as inconceivable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Surprise {
     /// Regular operation.
@@ -50,7 +50,7 @@ pub enum Step {
     Crash,
     /// Delete the ActualLRP.
     RemoveLrp,
-    /// Make the ActualLRP UNCLAIMED, so that another cell runs it.
+    /// Make the ActualLRP UNCLAIMED. Another cell can claim it again.
     Unclaim,
     /// Create or take over the evacuating record, so that it names this container.
     SetEvacuating,
@@ -60,7 +60,7 @@ pub enum Step {
     StartTask,
     /// Make the task COMPLETED with the container's outcome.
     CompleteTask,
-    /// Make the task COMPLETED and failed, because it has no container.
+    /// Make the task COMPLETED and failed, because the task has no container.
     FailTask,
     Run,
     DeleteContainer,
@@ -86,8 +86,8 @@ impl Step {
         }
     }
 
-    /// Returns `true` if the rep performs the step on the container. Only the last step of a row can be such
-    /// a step. The BBS performs all others.
+    /// Returns `true` if the rep performs the step on the container. Only the last step of a row can be a
+    /// step of the rep. The BBS performs all other steps.
     #[must_use]
     pub const fn applies_to_container(self) -> bool {
         match self {
@@ -106,7 +106,7 @@ impl Step {
     }
 }
 
-/// Action on the container at the end of a row. It is performed after the BBS has accepted the preceding
+/// Action on the container at the end of a row. The rep performs it after the BBS has accepted the preceding
 /// steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerAction {
@@ -124,12 +124,13 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns the steps that the BBS performs. They belong to one decision.
+    /// Returns the steps that the BBS performs. All these steps belong to one decision (one atomic change of
+    /// the log).
     pub fn report_steps(self) -> impl Iterator<Item = Step> {
         self.steps.iter().copied().filter(|step| !step.applies_to_container())
     }
 
-    /// Returns the action on the container after the BBS has accepted the steps.
+    /// Returns the action on the container that follows the accepted steps.
     #[must_use]
     pub const fn container_action(self) -> ContainerAction {
         match self.steps.last() {

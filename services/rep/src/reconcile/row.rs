@@ -33,9 +33,9 @@ impl Row {
         lrps.chain(evacuations).chain(tasks).filter(|row| row.is_documented())
     }
 
-    /// Returns `true` if Diego Dev Notes contain this case. For a missing container, they contain only
-    /// records that name this cell. They lack one row of a running container (docs/internals/model/rep.md,
-    /// "Rep tables").
+    /// Returns `true` if Diego Dev Notes contain this case. For a missing container, the notes contain only
+    /// records that name this cell. The notes lack one row of a running container
+    /// (docs/internals/model/rep.md, "Rep tables").
     #[must_use]
     pub const fn is_documented(self) -> bool {
         match self {

@@ -1,5 +1,5 @@
-//! Table for a container of a task and the task (Diego Dev Notes, "Harmonizing Tasks with Container State:
-//! Rep").
+//! Reconciliation table of a container and its task (Diego Dev Notes, "Harmonizing Tasks with Container
+//! State: Rep").
 
 use super::Holder::{Alpha, Omega};
 use super::Step::{CompleteTask, DeleteContainer, FailTask, Run, StartTask};
@@ -19,8 +19,8 @@ pub enum Container {
     None,
 }
 
-/// State of a task from the point of view of a container. A completed task that no container ran is treated
-/// as if another container had run it.
+/// State of a task from the point of view of a container. If a task was completed without a container, the
+/// table treats it as if another container had run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Task {
     Absent,
@@ -78,8 +78,8 @@ impl Task {
     }
 }
 
-/// Returns the verdict on a container and its task. If the container is missing, only a task that names it
-/// concerns the rep.
+/// Returns the verdict on a container and its task. If the container is missing, the rep acts only on a task
+/// that names this container.
 #[must_use]
 #[rustfmt::skip]
 pub const fn reconcile(container: Container, task: Task) -> Verdict {
@@ -134,7 +134,7 @@ pub const fn reconcile(container: Container, task: Task) -> Verdict {
         (C::None,         T::Running(Alpha))   => conceivable(&[FailTask]),
         (C::None,         T::Completed(Alpha)) => expected(&[]),
         (C::None,         T::Resolving(Alpha)) => expected(&[]),
-        // The table has no other rows for a missing container. Such tasks do not concern this cell.
+        // The table has no other rows for a missing container. This cell has nothing to do for such tasks.
         (C::None,         T::Absent | T::Pending | T::Running(Omega) | T::Completed(Omega) | T::Resolving(Omega))
                                                => expected(&[]),
     }

@@ -137,7 +137,7 @@ fn pick(cell: &Cell, which: u8) -> Option<InstanceGuid> {
     cell.containers.keys().nth(usize::from(which) % count).copied()
 }
 
-/// Returns `true` if Diego Dev Notes, "Container State", allow the transition.
+/// Returns `true` if the transition is allowed by Diego Dev Notes, "Container State".
 const fn may_become(from: &ContainerState, to: &ContainerState) -> bool {
     match from {
         ContainerState::Reserved | ContainerState::Initializing => {
@@ -175,7 +175,7 @@ fn apply_event(cell: &mut Cell, deed: &CellEvent, number: u64) {
         }
         CellEvent::Auction => cell.auction(number),
         CellEvent::Again => {
-            // A late message with work that waits now and with work that never existed.
+            // A late message. It contains work that waits now, and work that never existed.
             let mut work = cell.bbs.work();
             work.push(words::lrp_work(words::lrp_key("ghost", 0, words::at(0)), words::at(0)));
             cell.perform(words::perform(1, work));
@@ -226,7 +226,7 @@ fn check(cell: &Cell) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Returns the containers that the records name: CLAIMED, RUNNING, or evacuating instances.
+/// Returns the containers in the records: the containers of CLAIMED, RUNNING and evacuating instances.
 fn recorded_containers(cell: &Cell) -> Vec<InstanceGuid> {
     let lrps = cell.bbs.processes.values().flat_map(|process| process.slots.iter());
     let lrps = lrps.flat_map(|slot| {
@@ -240,7 +240,7 @@ fn recorded_containers(cell: &Cell) -> Vec<InstanceGuid> {
     guids
 }
 
-/// Makes the executor carry out its orders: deletions complete, and containers with a stop order stop.
+/// Makes the executor carry out its orders. Deletions complete, and containers with a stop order stop.
 fn run_executor_orders(cell: &mut Cell) {
     apply_event(cell, &CellEvent::Bury, 0);
     let stopping: Vec<InstanceGuid> = cell.stopping.iter().copied().collect();

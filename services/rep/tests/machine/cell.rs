@@ -23,28 +23,28 @@ pub(crate) struct Cell {
     pub(crate) containers: BTreeMap<InstanceGuid, Container>,
     /// Reason why no container can be prepared. `None` if every container can be prepared.
     pub(crate) unprepared: Option<Unprepared>,
-    /// `true` if preparations complete only when the test requests it.
+    /// `true` if a preparation completes only at the test's request.
     pub(crate) slow_preparation: bool,
     pub(crate) preparing: Vec<InstanceGuid>,
-    /// Containers that were prepared, or whose preparation was requested, and that were then discarded.
+    /// Containers that were discarded after their preparation was requested or completed.
     pub(crate) discarded: Vec<InstanceGuid>,
     /// Containers whose deletion is slow. They are listed until the test removes them.
     pub(crate) deleting: Vec<InstanceGuid>,
     pub(crate) slow_deletion: bool,
-    /// Containers with a stop order, which the test ends.
+    /// Containers with a stop order. The test ends these containers.
     pub(crate) stopping: BTreeSet<InstanceGuid>,
-    /// Number of messages to the BBS that are lost from now on. Later messages arrive.
+    /// Number of messages to the BBS that are still to be lost. Later messages arrive.
     pub(crate) lose_messages: usize,
-    /// Number of reports that are lost from now on. Other messages arrive.
+    /// Number of reports that are still to be lost. Other messages arrive.
     pub(crate) lose_reports: usize,
     pub(crate) lose_answers: usize,
-    /// Number of messages that time out at the sender from now on and arrive later.
+    /// Number of messages that still time out at the sender and arrive late.
     pub(crate) late_messages: usize,
     pub(crate) delayed_messages: Vec<Reports>,
-    /// Number of answers that are delayed from now on.
+    /// Number of answers that are still to be delayed.
     pub(crate) slow_answers: usize,
     pub(crate) delayed_answers: Vec<Input>,
-    /// Actions of the rep in order, in a few words each.
+    /// Actions of the rep in order, as short texts.
     pub(crate) story: Vec<String>,
     pub(crate) performed: Vec<Result<PerformReply, Refusal>>,
     pub(crate) heartbeats: Vec<Heartbeat>,
@@ -110,7 +110,7 @@ impl Cell {
         self.input(Input::Tick);
     }
 
-    /// Processes an input and all inputs that result from it, in order. A turn follows when the queue is
+    /// Processes an input and all resulting inputs, in order. Processes the end of a turn when the queue is
     /// empty.
     pub(crate) fn input(&mut self, input: Input) {
         let mut waiting = VecDeque::from([input]);
@@ -282,8 +282,8 @@ impl Cell {
         self.bbs.tasks.get(name).map_or("-", |task| task.state_name())
     }
 
-    /// Returns the resources of the executor's containers. Containers that have ended and are being deleted
-    /// do not count.
+    /// Returns the resources of the executor's containers. Does not count containers that have ended and are
+    /// being deleted.
     pub(crate) fn used_resources(&self) -> Resources {
         let dead = |one: &Container| is_completed(&one.state) && self.deleting.contains(&one.instance_guid);
         self.containers
@@ -330,7 +330,7 @@ fn is_completed(state: &ContainerState) -> bool {
     )
 }
 
-/// Describes a report in a few words.
+/// Returns a short description of a report.
 fn report_text(report: &schemas::message::Report) -> String {
     use schemas::message::Report;
     use schemas::process::ReportStep::{Actual, Evacuating};

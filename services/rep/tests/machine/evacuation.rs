@@ -16,7 +16,7 @@ use rep::Input;
 use crate::cell::Cell;
 use crate::words::{self, STOPPED};
 
-/// Makes another cell run `web/0`.
+/// Makes the instance `web/0` run on another cell.
 fn start_replacement(cell: &mut Cell) {
     let steps = vec![
         process::ReportStep::Actual(actual::Command::Start {
@@ -73,8 +73,8 @@ fn running_instance_stays_routable_until_replacement_runs() {
     assert!(cell.containers.is_empty());
 }
 
-/// If another definition replaces the evacuated instance, the container of the evacuated instance stays until
-/// the new instance runs.
+/// If another definition replaces the evacuating instance, the container of the evacuating instance stays
+/// until the new instance runs.
 #[test]
 fn running_instance_stays_routable_until_other_definition_runs() {
     let mut cell = Cell::open();
@@ -180,8 +180,8 @@ fn outdated_order_changes_nothing() {
     cell.input(Input::Evacuate { requester: 1, order: at(70) });
     cell.input(Input::Uncordon { requester: 1, order: at(60) });
     assert!(evacuates(&cell), "an outdated order to uncordon is ignored");
-    // A position that the log has not reached shows that an order is forged. The forged order outranks other
-    // orders only for a short time.
+    // An order with a position beyond the end of the log is forged. The forged order outranks other orders
+    // only for a short time.
     cell.input(Input::Evacuate { requester: 1, order: at(u64::MAX) });
     cell.input(Input::Uncordon { requester: 1, order: at(90) });
     assert!(evacuates(&cell));
@@ -297,7 +297,7 @@ fn restarted_rep_removes_evacuating_records_of_missing_containers() {
     assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
 }
 
-/// Makes another cell claim `web/0`.
+/// Makes another cell claim the instance `web/0`.
 fn claim_replacement(cell: &mut Cell) {
     let report = process::Report {
         domain: words::domain(),

@@ -17,7 +17,8 @@ use crate::cell::Cell;
 use crate::small_bbs::SmallBbs;
 use crate::words::{self, at, perform};
 
-/// Processes an input. Returns the effects except heartbeats and log messages, which other tests cover.
+/// Processes an input. Returns the effects without heartbeats and log messages. Other tests cover these two
+/// effects.
 fn step(rep: &mut Rep, now: Timestamp, input: Input) -> Vec<Effect> {
     let mut effects = words::step_prepared(rep, now, input);
     effects.retain(|effect| !matches!(effect, Effect::Heartbeat(_) | Effect::Log { .. }));
@@ -74,7 +75,7 @@ fn accepted_work_is_claimed_run_and_started() {
     let answer = Ok(PerformReply { refused: vec![] });
     assert_eq!(step(&mut rep, at(1), input), [Effect::AnswerPerform { requester: 4, answer }]);
 
-    // No read is necessary first, because the auctioneer sent the record.
+    // The rep needs no read of the record first, because the auctioneer sent the record.
     let sent = step(&mut rep, at(1), Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer = bbs.report(reports, at(2));
@@ -232,7 +233,7 @@ fn repeated_messages_are_handled_once() {
     let sent = step(&mut rep, at(3), Input::Turn);
     let [Effect::Report { reports, .. }] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!(reports.reports.len(), 1);
-    // An event that arrives late does not revert the state.
+    // A late event does not revert the state.
     let late = words::container(guid, words::lrp_key("web", 0, at(0)), ContainerState::Created);
     assert_eq!(step(&mut rep, at(3), Input::Container(late)), []);
     assert_eq!(step(&mut rep, at(3), Input::Turn), []);

@@ -1,4 +1,5 @@
-//! Tests of lost, refused and late messages and answers, and of disagreements between records and containers.
+//! Tests of lost, refused and late messages and answers. Also tests disagreements between records and
+//! containers.
 
 use std::time::Duration;
 
@@ -92,8 +93,8 @@ fn task_with_recorded_start_runs_after_repeated_answer() {
     cell.bbs.desire_task("count", cell.now);
     cell.lose_answers = 1;
     cell.auction(1);
-    // The report is refused for now and returns the record: RUNNING in this container, which has not been run
-    // yet.
+    // The report is refused for now. The returned record names this container as RUNNING, although the
+    // container has not been started yet.
     cell.bbs.lost_cells.insert(words::cell_id("c1"));
     cell.advance(SECOND);
     assert_eq!(cell.take_story(), "start task, start task, read");
@@ -176,7 +177,7 @@ fn running_container_is_deleted_only_after_reading_its_record() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     let guid = cell.only();
-    // The cell is declared lost, and another cell takes over. The container is RUNNING only after that.
+    // The cell is declared lost, and another cell takes over. Only afterwards is the container RUNNING.
     cell.bbs.lost_cells.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     report_from_other_cell(
@@ -187,8 +188,8 @@ fn running_container_is_deleted_only_after_reading_its_record() {
     cell.bbs.lost_cells.clear();
     cell.story.clear();
     cell.set_container_state(guid, ContainerState::Running(words::net_info(1)));
-    // The start is refused, and the returned record requires the deletion of the container. The record is
-    // read again before that.
+    // The start is refused, and the returned record requires the deletion of the container. The rep reads the
+    // record again before the deletion.
     assert_eq!(cell.take_story(), "start+remove /e, read, delete");
     assert!(cell.containers.is_empty());
     assert_eq!(cell.bbs.holder("web", 0).unwrap().cell_id, words::cell_id("c2"));
@@ -215,7 +216,8 @@ fn running_container_stays_if_record_cannot_be_read() {
     let sent = cell.rep.step(cell.now, Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer = cell.bbs.report(reports, cell.now);
-    // In the meantime the other container crashes permanently, so the record in the refusal is outdated.
+    // Before the refusal arrives, the other container crashes permanently, so the record in the refusal is
+    // outdated.
     cell.lose_messages = 1;
     cell.input(Input::Reported { id: *id, answer: Some(Ok(answer)) });
     assert_eq!(cell.take_story(), "read");
@@ -300,7 +302,7 @@ fn second_list_waits_for_first() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     let guid = cell.only();
-    // The executor is slow. Its answer shows the state before the container ran.
+    // The executor is slow. Its answer shows the state from before the start of the container.
     cell.advance(Duration::from_secs(60));
     assert!(!ask(&mut cell));
     cell.input(Input::Containers(vec![]));
@@ -354,7 +356,7 @@ fn container_of_earlier_epoch_is_deleted_before_its_record() {
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
     cell.advance(Duration::from_secs(30));
     assert_eq!(cell.take_story(), "read, stop, delete");
-    // The record stays while processes of the container are running.
+    // The record is kept while processes of the container are running.
     cell.advance(Duration::from_secs(5));
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
     assert_eq!(cell.take_story(), "");
@@ -458,7 +460,7 @@ fn report_unanswered_at_election_is_repeated_after_one_second() {
     cell.lose_reports = usize::MAX;
     cell.set_container_state(guid, words::failed("broken"));
     cell.advance(SECOND * 20);
-    // The next answer is delayed, and the election happens before it arrives.
+    // The next answer is delayed. The election happens before the answer arrives.
     cell.slow_answers = usize::MAX;
     while !cell.delayed_answers.iter().any(|held| matches!(held, Input::Reported { .. })) {
         cell.advance(SECOND);

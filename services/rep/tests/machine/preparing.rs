@@ -29,7 +29,7 @@ fn work_whose_container_cannot_be_prepared_is_refused_and_never_claimed() {
     cell.advance(Duration::from_millis(200));
     assert_eq!(cell.heartbeats.last().unwrap().free, words::settings().total);
     assert!(cell.rep.pending_counts().values().all(|count| *count == 0), "{:?}", cell.rep.pending_counts());
-    // Another cell starts the instance and the task, or this cell starts them once it can.
+    // The instance and the task are started by another cell, or by this cell once it can create containers.
     cell.unprepared = None;
     cell.auction(2);
     assert_eq!((cell.bbs.state("web", 0), cell.state_of_task("job")), ("CLAIMED", "RUNNING"));
@@ -85,8 +85,8 @@ fn only_cell_fault_triggers_early_self_test() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     assert_eq!(cell.performed[0].as_ref().unwrap().refused, [(0, reason)]);
-    // A container that fails after its work was claimed does not cause an early self-test either. Its image
-    // or its secrets may be the reason.
+    // If a container fails after its work was claimed, the image or the secrets may be the reason. Such a
+    // failure does not cause an early self-test either.
     cell.unprepared = None;
     cell.auction(2);
     let guid = cell.only();

@@ -23,7 +23,7 @@ fn heartbeats_follow_interval_and_changes() {
     cell.advance(Duration::from_secs(1));
     cell.bbs.desire("web", 5, cell.now);
     cell.auction(3);
-    // The last heartbeat was sent a second ago, so the change is reported immediately.
+    // The last heartbeat was sent a second before the change, so the change is reported immediately.
     assert_eq!(cell.heartbeats.len(), 1);
     let heartbeat = &cell.heartbeats[0];
     assert_eq!(heartbeat.free.memory_mb, 500);
@@ -77,7 +77,7 @@ fn clock_jumps_do_not_interrupt_heartbeats() {
         cell.heartbeats.clear();
         let step = Duration::from_secs(seconds.unsigned_abs());
         cell.now = if seconds < 0 { cell.now - step } else { cell.now + step };
-        // A process that slept until the alarm sees a different time on the clock.
+        // If a process slept until the alarm, the clock shows a different time.
         cell.input(Input::Turn);
         cell.advance(Duration::from_secs(31));
         assert!((6..=8).contains(&cell.heartbeats.len()), "{seconds} s: {}", cell.heartbeats.len());
@@ -144,7 +144,8 @@ fn forged_term_does_not_block_real_leader() {
         let refused = cell.performed.pop().unwrap().err().map(|refusal| refusal.code);
         assert_eq!(refused, (forged > 6).then_some(Code::Unavailable), "{forged}");
         if forged == 6 {
-            // A new leader may have been elected in this moment, so the term is accepted for some seconds.
+            // A new leader may have been elected at this moment, so the rep accepts the term for some
+            // seconds.
             let codes = ask(&mut cell, 5).map(|answer| answer.unwrap_err().code);
             assert_eq!(codes, [Code::StaleTerm; 2]);
             cell.advance(Duration::from_secs(15));
@@ -153,7 +154,7 @@ fn forged_term_does_not_block_real_leader() {
         assert!(cell.performed.pop().unwrap().is_ok(), "{forged}");
         cell.advance(Duration::from_secs(6));
         assert_eq!(cell.heartbeats.last().unwrap().performed, PerformId { term: 5, number: 1 });
-        // The forged term is not accepted again before the log names it.
+        // The rep does not accept the forged term again before the log names this term.
         cell.perform(perform(forged, 10));
         assert!(cell.performed.pop().unwrap().is_err());
         assert!(ask(&mut cell, 5).iter().all(Result::is_ok));

@@ -1,5 +1,5 @@
-//! Model of a BBS with one shard and without a journal. It decides and folds with the state machines of
-//! `schemas`, and answers immediately.
+//! Model of a BBS with one shard and without a journal. It uses the state machines of `schemas` to decide
+//! commands and to fold events, and answers immediately.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ pub(crate) struct SmallBbs {
     pub(crate) evacuation: Evacuation,
     /// Cells that are declared lost.
     pub(crate) lost_cells: BTreeSet<CellId>,
-    /// Indices that belong to other cells, as they do for a global process.
+    /// Indices that belong to other cells. A global process has such indices.
     pub(crate) foreign_indices: BTreeSet<u32>,
 }
 
@@ -130,7 +130,7 @@ impl SmallBbs {
         Stamp::root(decision, at)
     }
 
-    /// Decides on the reports of this rep or of another cell, and records the result.
+    /// Decides on the reports of the tested rep or of another cell, and records the result.
     pub(crate) fn report(&mut self, reports: &Reports, now: Timestamp) -> ReportsReply {
         let one = |report: &Report| match report {
             Report::Lrp { process_guid, report } => {
@@ -152,8 +152,8 @@ impl SmallBbs {
         let Some(process) = self.processes.get(guid) else { return Record::Absent };
         let slot = process.slot(place);
         let own = slot.and_then(|slot| slot.actual.as_ref());
-        // As in the real BBS, an instance that is only evacuating is judged against the instance that
-        // replaces it.
+        // The slot may contain only an evacuating instance. The model then decides in the same way as the
+        // real BBS: it compares the evacuating instance with the instance that replaces it.
         let evacuates = slot.is_some_and(|slot| slot.evacuating.is_some());
         let mut others = process.actuals_at(place.index).filter(|_| evacuates).map(|(_, lrp)| lrp);
         let actual = own.or_else(|| others.next());
@@ -230,7 +230,7 @@ impl SmallBbs {
         }
     }
 
-    /// Returns the work that an auctioneer would place now.
+    /// Returns the work (instances and tasks) that an auctioneer would place now.
     pub(crate) fn work(&self) -> Vec<Work> {
         let lrps = self.processes.values().flat_map(|process| {
             let unclaimed = process.slots.iter().filter_map(move |slot| {

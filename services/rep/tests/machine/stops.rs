@@ -46,7 +46,7 @@ fn reservation_with_stop_order_never_runs() {
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer = cell.bbs.report(reports, cell.now);
     let guid = cell.bbs.holder("web", 0).unwrap().instance_guid;
-    // The BBS knows the claim, but the rep does not yet.
+    // The BBS has recorded the claim, but the rep has not received the answer yet.
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
     let key = words::lrp_key("web", 0, words::at(0));
     cell.input(Input::Stop(Stop { term: 1, containers: vec![(key, guid)] }));
@@ -63,7 +63,8 @@ fn claim_answered_with_stop_never_runs() {
     cell.lose_answers = 1;
     cell.auction(1);
     assert_eq!(cell.take_story(), "claim");
-    // The order to stop is lost. The answer to the repeated claim is the first message that contains it.
+    // The order to stop is lost. The answer to the repeated claim is the first message that contains the
+    // order.
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
     cell.advance(Duration::from_secs(1));
     assert_eq!(cell.take_story(), "claim, remove");
@@ -105,8 +106,8 @@ fn lost_cancellation_is_repaired_by_next_poll() {
     assert_eq!(cell.take_story(), "read, delete");
 }
 
-/// The gap described in Diego Dev Notes, "Cancelling Tasks": a task is cancelled, resolved and desired again
-/// under the same guid before the rep has noticed.
+/// The gap described in Diego Dev Notes, "Cancelling Tasks": a task is cancelled, resolved and created again
+/// under the same guid before the rep notices the cancellation.
 #[test]
 fn reused_guid_keeps_epochs_apart() {
     let mut cell = Cell::open();

@@ -18,7 +18,7 @@ pub(crate) fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000 + millis)
 }
 
-/// Processes an input of a rep whose containers can all be prepared, and returns the remaining effects.
+/// Processes an input of a rep, prepares all its containers successfully, and returns the remaining effects.
 pub(crate) fn step_prepared(rep: &mut Rep, now: Timestamp, input: Input) -> Vec<Effect> {
     let mut done = vec![];
     for effect in rep.step(now, input) {
@@ -44,7 +44,7 @@ pub(crate) fn guid(number: u64) -> InstanceGuid {
     fixtures::names::instance_guid(number)
 }
 
-/// Returns the settings of a cell with room for ten containers of 100 MiB.
+/// Returns the settings of a cell with enough resources for ten containers of 100 MiB.
 pub(crate) fn settings() -> Settings {
     let total = Resources { memory_mb: 1_000, disk_mb: 10_000, containers: 20, ports: 20 };
     Settings::new(
@@ -114,7 +114,7 @@ pub(crate) fn succeeded(result: &str) -> ContainerState {
 
 pub(crate) const STOPPED: ContainerState = ContainerState::Completed(RunResult::Stopped);
 
-/// Returns `true` if a text is readable for operators: it contains no values in debug format.
+/// Returns `true` if a text contains no values in debug format, so that operators can read it.
 pub(crate) fn is_readable(text: &str) -> bool {
     let marks = ['{', '}', '[', ']'];
     let call = |word: &str| word.split_once('(').is_some_and(|(name, _)| !name.is_empty());

@@ -77,8 +77,8 @@ fn compose() -> Result<Vec<String>, String> {
     Err(format!("{NO_ENGINE}\n\n{}", tried.join("\n")))
 }
 
-/// Returns the base images of docker-compose.yml: those in the environment if it names all of them, and
-/// otherwise images that are built here.
+/// Returns the base images of docker-compose.yml: the images in the environment if it names all of them, and
+/// otherwise images that this function builds.
 fn base_images() -> Result<Vec<(String, String)>, String> {
     let named = IMAGE_VARIABLES.map(|name| Some((name.to_owned(), env::var(name).ok()?)));
     if named.iter().all(Option::is_some) {
@@ -90,7 +90,8 @@ fn base_images() -> Result<Vec<(String, String)>, String> {
     Ok(made.lines().filter_map(pair).collect())
 }
 
-/// Returns the program for the image. It must be built beforehand, because that takes longer than this test.
+/// Returns the program for the image. The program must be built beforehand, because a build takes longer than
+/// this test.
 fn program() -> Result<PathBuf, String> {
     let built = repository_root().join("target/release/muster");
     let program = env::var_os("MUSTER_PROGRAM").map_or(built, PathBuf::from);

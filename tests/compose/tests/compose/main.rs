@@ -1,7 +1,7 @@
 //! Tests the cluster of docker-compose.yml in real containers: commands, kills, evacuation, scaling, and
 //! verification of the log.
 //!
-//! It needs a Docker engine, Compose 2 or docker-compose 1.29, and `target/release/muster`, and reports
+//! The test needs a Docker engine, Compose 2 or docker-compose 1.29, and `target/release/muster`. It reports
 //! missing requirements. No image registry is needed: missing images are built from Debian packages.
 //!
 //! | file | content |
@@ -25,7 +25,7 @@ use engine::Engine;
 use project::Project;
 use run::{ensure, eventually};
 
-/// The clusters run one after the other, because each uses much of a small machine.
+/// The clusters run one after the other, because each cluster uses a large part of a small machine.
 #[test]
 fn compose_cluster_works_like_a_cluster_of_processes() {
     let engine = Engine::prepare().unwrap_or_else(|why| panic!("{why}"));
@@ -49,8 +49,8 @@ fn compose_cluster_works_like_a_cluster_of_processes() {
     check_three_servers_survive_loss_of_one(&engine);
 }
 
-/// Checks that each container has only the keys of its own role and cell, and that no other service knows the
-/// passwords of the database.
+/// Checks that each container has only the keys of its own role and cell. Also checks that only the services
+/// that use the database know its passwords.
 fn services_have_only_their_own_keys(project: &Project) {
     let keys = |container: &str| {
         let said = project.sh(container, "cd /etc/muster/auth && find . -type f | sort | tr '\\n' ' '");
@@ -89,8 +89,8 @@ fn services_have_only_their_own_keys(project: &Project) {
     project.print_event("each service has its own keys only");
 }
 
-/// Checks that a rep reaches NATS, but neither the database, the monitoring of NATS nor a BBS, by name or by
-/// address.
+/// Checks that a rep reaches NATS. The rep must not reach the database, the monitoring of NATS or a BBS,
+/// neither by name nor by address.
 fn networks_separate_reps_from_database_and_monitoring(project: &Project) {
     let rep = project.containers("rep-c2").into_iter().next().expect("cell c2 has a container");
     let reaches = |host: &str, port: u16| {
@@ -132,8 +132,7 @@ fn check_desired_instances_run_in_both_zones(project: &Project) {
     project.print_event(&format!("six instances run in two zones, isolation {walls:?}, and a task has run"));
 }
 
-/// Checks that a program in a container has a terminal of its own and sees only the processes of the
-/// container.
+/// Checks that a program in a container has a separate terminal and sees only the processes of the container.
 fn check_exec_in_container(project: &Project) {
     let said = project.muster_with("instance exec -t web/1 -- sh", "tty; cat /proc/1/comm; pwd; exit\n");
     for answer in ["/dev/pts/0", "shim", "/home/vcap"] {
@@ -143,13 +142,13 @@ fn check_exec_in_container(project: &Project) {
     project.print_event("a shell has run in a container");
 }
 
-/// Checks that instances of a lost cell run elsewhere until its container is restarted, which then has the
-/// same cell.
+/// Checks that the instances of a lost cell run elsewhere until the cell's container is restarted. The
+/// restarted container must have the same cell.
 fn check_lost_cell_returns(project: &Project) {
     let cell = "c1";
     let container = project.rep_container(cell);
-    // A restarted engine also restarts a container with this policy, unless the container exited with status
-    // 0.
+    // A restarted engine also restarts the containers with this policy, except containers that exited with
+    // status 0.
     project.stop(&container);
     assert_eq!(project.inspect(&container, ".HostConfig.RestartPolicy.Name"), "on-failure");
     assert_eq!(project.inspect(&container, ".State.ExitCode"), "143");
@@ -178,8 +177,8 @@ fn check_bbs_failover(project: &Project) {
     project.print_event("the leading BBS was killed, and another one led");
 }
 
-/// Checks that acknowledged commands are in the log, running instances keep running, and later commands are
-/// carried out.
+/// Checks that acknowledged commands are in the log, that running instances keep running, and that later
+/// commands are carried out.
 fn check_log_survives_server_kill(project: &Project) {
     let before = project.json("instance list --lrp web").unwrap_or_else(|why| panic!("{why}"));
     for server in project.containers("nats") {
@@ -223,8 +222,8 @@ fn check_more_reps_can_be_added(project: &Project) {
     project.print_event("six reps have one cell and two instances each");
 }
 
-/// Checks that a new user can connect after the server has reloaded its users, and that it acts in its
-/// domain.
+/// Checks that a new user can connect after the server has reloaded its users, and that the user's commands
+/// act in the user's domain.
 fn check_users_are_added_and_revoked(project: &Project) {
     project.compose(&["run", "--rm", "auth", "add", "client", "shop", "client"]);
     project.compose(&["kill", "-s", "HUP", "nats"]);
@@ -243,7 +242,7 @@ fn check_users_are_added_and_revoked(project: &Project) {
 fn check_log_and_tables_verify(project: &Project) {
     let said = project.operator("audit verify");
     assert!(said.contains("every decision was legal"), "{said}");
-    // The projector runs this command, because it may follow the log.
+    // The projector's container runs this command, because this service may follow the log.
     let tables = project.compose(&["run", "--rm", "projector", "projection", "verify"]);
     let wrong: Vec<&str> = tables.lines().filter(|line| line.trim_end().ends_with("no")).collect();
     assert!(tables.contains("instances") && wrong.is_empty(), "{tables}");
@@ -253,7 +252,7 @@ fn check_log_and_tables_verify(project: &Project) {
     project.print_event("the log is valid, the tables are its fold, and no permission was violated");
 }
 
-/// Checks the profile `cluster`: every entry is on three servers, one of which may fail.
+/// Checks the profile `cluster`: every entry is on three servers, and one server may fail.
 fn check_three_servers_survive_loss_of_one(engine: &Engine) {
     let lines = std::fs::read_to_string(engine::repository_root().join("deploy/compose/cluster.env"))
         .unwrap_or_else(|why| panic!("{why}"));

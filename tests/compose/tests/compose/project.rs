@@ -1,4 +1,4 @@
-//! Cluster of containers that is removed with its volumes on drop.
+//! Cluster of containers. Dropping it removes the containers and their volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,7 +26,7 @@ pub(crate) struct Project {
 }
 
 impl Project {
-    /// Starts the services of docker-compose.yml. `lines` are added to its file with variables.
+    /// Starts the services of docker-compose.yml. `lines` are added to the project's file with variables.
     pub(crate) fn up(engine: &Engine, name: &str, lines: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be created");
         let name = format!("{name}-{}", std::process::id());

@@ -17,9 +17,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Result of a program.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// Command line, as it would be typed.
+    /// Command line, in the form that a user would type.
     pub(crate) line: String,
-    /// Exit status, or `None` if the program was killed or did not start.
+    /// Exit status. `None` if the program was killed or did not start.
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -79,7 +79,7 @@ fn read_all(mut file: File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits until `is_so` succeeds. Panics with its last error after [`LIMIT`].
+/// Waits until `is_so` succeeds. Panics with the last error of `is_so` after [`LIMIT`].
 pub(crate) fn eventually<T>(what: &str, is_so: impl FnMut() -> Result<T, String>) -> T {
     wait_within(TIMEOUT, what, is_so)
 }

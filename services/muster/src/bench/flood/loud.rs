@@ -1,4 +1,5 @@
-//! The client that floods the cluster: it sends everything at once, under one name, in a domain of its own.
+//! The loud client, which floods the cluster with simultaneous requests. It uses one name, in a domain of its
+//! own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::error::chain;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Instances of each process.
 const INSTANCES_PER_PROCESS: u32 = 100;
-/// Maximum number of desires of tasks in flight.
+/// Maximum number of unanswered commands that create tasks.
 const MAX_TASKS_IN_FLIGHT: usize = 32;
 
 /// Outcomes of requests.
@@ -143,7 +144,7 @@ impl Loud {
         outcome
     }
 
-    /// Sends a command, and repeats it while it is refused as overloaded or unavailable.
+    /// Sends a command. Repeats the command while it is refused as overloaded or unavailable.
     async fn command_with_retry(&self, verb: ClientVerb, body: Value) -> Result<(), BenchError> {
         loop {
             match self.command(verb, body.clone()).await {
@@ -197,7 +198,7 @@ impl Loud {
         Self::collect_outcomes((0..lists).map(ask)).await
     }
 
-    /// Sends long polls at once. They wait for events of processes that do not change, for `wait` each.
+    /// Sends long polls at once. Each poll waits up to `wait` for events of a process that does not change.
     pub(super) async fn polls(&self, polls: u32, wait: Duration) -> Outcome {
         let ask = |number: u32| {
             let loud = self.clone();
@@ -213,7 +214,7 @@ impl Loud {
         Self::collect_outcomes((0..polls).map(ask)).await
     }
 
-    /// Sends commands at once that each change an annotation.
+    /// Sends commands at once. Each command changes an annotation.
     pub(super) async fn commands(&self, commands: u32) -> Outcome {
         let ask = |number: u32| {
             let loud = self.clone();
@@ -259,8 +260,8 @@ impl Loud {
         outcome
     }
 
-    /// Desires tasks that fail at once because no cell is large enough. Their completion callbacks go to
-    /// `owner`.
+    /// Creates tasks that fail at once because no cell is large enough. The completion callbacks of the tasks
+    /// go to `owner`.
     pub(super) async fn tasks(&self, tasks: u32, owner: &str) -> Outcome {
         let mut running = JoinSet::new();
         let mut outcome = Outcome::default();

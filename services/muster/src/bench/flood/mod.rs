@@ -1,10 +1,12 @@
 //! `muster bench --flood`: one client floods a cluster of real services while another client sends few
 //! commands.
 //!
-//! The services are separate processes, and the BBS may open 1,024 files. The loud client sends everything at
-//! once and accepts every refusal. The quiet client belongs to another domain and sends commands at a steady
-//! pace, without waiting for earlier answers. Two results count: the quiet client's latencies, also relative
-//! to those without a flood, and that every request is answered.
+//! The services are separate processes. The BBS has an open-file limit of 1,024. The loud client sends
+//! everything at once and accepts every refusal. The quiet client belongs to another domain and sends
+//! commands at a steady pace, without waiting for earlier answers.
+//!
+//! The benchmark measures the quiet client's latencies, and compares them with those before the flood. It
+//! also checks that every request is answered.
 
 mod loud;
 mod quiet;
@@ -26,17 +28,18 @@ use super::{BenchError, progress_bar};
 use crate::error::ServiceError;
 use crate::serve::Nats;
 
-/// Instances in each list.
+/// Number of instances in each list.
 const INSTANCES: u32 = 2_000;
-/// Lists requested at once.
+/// Number of lists requested at once.
 const LISTS: u32 = 8_000;
-/// Long polls for events at once.
+/// Number of concurrent long polls for events.
 const POLLS: u32 = 64;
-/// Commands sent at once.
+/// Number of commands sent at once.
 const COMMANDS: u32 = 20_000;
-/// Commands, and lists, kept in flight: twice the limit of a client.
+/// Number of commands, and also of lists, that wait for an answer at any time. The value is twice the limit
+/// of a client.
 const SUSTAINED: u32 = 128;
-/// Tasks whose completion callback is never answered.
+/// Number of tasks whose completion callback is never answered.
 const CALLBACKS: u32 = 3_000;
 /// Duration of measurements without an end of their own.
 const PART_DURATION: Duration = Duration::from_secs(10);
@@ -192,8 +195,8 @@ fn as_json(parts: &[Part], files: Option<usize>) -> String {
     json!({ "parts": parts, "files_of_bbs": files }).to_string()
 }
 
-/// Returns the 99th percentile of the quiet client's latencies, relative to that of the first part, without a
-/// flood.
+/// Returns the 99th percentile of the quiet client's latencies, divided by the 99th percentile in the first
+/// part. The first part has no flood.
 fn ratio(parts: &[Part], quiet: &Latencies) -> f64 {
     let alone = parts.first().map_or(Duration::ZERO, |part| part.quiet.percentile(99)).as_secs_f64();
     if alone > 0.0 { quiet.percentile(99).as_secs_f64() / alone } else { 1.0 }

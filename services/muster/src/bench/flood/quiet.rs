@@ -1,4 +1,5 @@
-//! The quiet client. It runs in a thread of its own, so that the other client does not distort its latencies.
+//! The quiet client, which sends few commands while another client floods the cluster. It runs in a thread of
+//! its own, so that the flooding client does not distort its latencies.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Latencies {
     /// Latencies of the answered commands, in ascending order.
     latencies: Vec<Duration>,
-    /// Errors of the other commands.
+    /// Errors of the unanswered commands.
     pub(super) lost: Vec<String>,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Quiet {
 }
 
 impl Quiet {
-    /// Starts the thread. It sends no commands yet.
+    /// Starts the thread. The thread sends no commands before [`Quiet::begin`].
     pub(super) async fn start(nats: Nats, inbox: &Inbox) -> Result<Self, ServiceError> {
         let (orders, receiver) = mpsc::unbounded_channel();
         let (ready, started) = oneshot::channel::<Result<(), ServiceError>>();

@@ -1,4 +1,5 @@
-//! Services of a flood, each a separate process of this program.
+//! Services of a flood (the benchmark in which one client overloads a cluster). Each service is a separate
+//! process of this program.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -61,7 +62,8 @@ impl Services {
         Ok(Self { all, folder })
     }
 
-    /// Waits until a service exits, which none should. Returns its name, its status and the end of its log.
+    /// Waits for an unexpected exit of a service. Returns the service's name, its status and the end of its
+    /// log.
     pub(super) async fn wait_for_exit(&mut self) -> String {
         loop {
             for (name, child) in &mut self.all {

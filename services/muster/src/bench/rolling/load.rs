@@ -45,7 +45,7 @@ impl Load {
     }
 
     /// Sends requests to an instance until `stop` is cancelled. A slow answer delays no other request.
-    /// Requests in flight at the end are awaited and counted.
+    /// Requests without an answer at the end are awaited and counted.
     pub(super) async fn send_steadily(&self, name: &str, at: SocketAddr, stop: CancellationToken) {
         let mut ticks = interval_at(Instant::now(), self.interval);
         let mut under_way = JoinSet::new();

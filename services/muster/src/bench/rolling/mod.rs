@@ -1,9 +1,9 @@
-//! `muster bench --rolling`: measures the effect of an update on clients of the instances that it replaces.
+//! `muster bench --rolling`: measures the effect of an update on the clients of the updated process.
 //!
-//! First, 20 real web servers are replaced one at a time, each new one beside the old one. A router that
-//! knows only the log sends requests at a steady pace to every running instance. The results are the number
-//! of failed requests, which must be zero, and the latencies. Then 1,000 in-memory instances are replaced,
-//! ten at a time.
+//! In the first part, 20 real web servers are replaced one at a time. Each new server starts beside the old
+//! one. A router that knows only the log sends requests at a steady pace to every running instance. The
+//! results are the number of failed requests, which must be zero, and the latencies. In the second part,
+//! 1,000 in-memory instances are replaced, ten at a time.
 
 mod load;
 mod report;
@@ -39,14 +39,14 @@ use crate::serve::Nats;
 const REAL_INSTANCES: u32 = 20;
 /// Number of cells that run the real processes.
 const REAL_CELLS: u32 = 3;
-/// Number of in-memory instances that are replaced, and number replaced at once.
+/// Number of in-memory instances that are replaced, and number of concurrent replacements.
 const IN_MEMORY: (u32, u32) = (1_000, 10);
 /// Timeout of each step.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Duration of requests before the update starts and after it completes.
+/// Duration of the requests before the update, and again after the update.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// Runs both parts on embedded journals of its own.
+/// Runs both parts, each on its own embedded journal.
 ///
 /// # Errors
 /// Returns an error if a cluster can't be started or an expected event does not occur in time.

@@ -14,7 +14,7 @@ use super::timeline::Timeline;
 /// Figures of one rollout.
 pub(super) struct RolloutFigures {
     pub(super) instances: u32,
-    /// Time from the command to the entry that completes the rollout.
+    /// Time from the command to the entry that completed the rollout.
     pub(super) took: Duration,
     pub(super) timeline: Timeline,
     pub(super) requests: Option<Requests>,

@@ -1,4 +1,4 @@
-//! Router that any client could implement: it lists the instances once, and then follows the log.
+//! Router that lists the instances once, and follows the log afterwards. Any client could implement it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use super::timeline::Timeline;
 /// Router in front of one process.
 pub(super) struct Router {
     load: Option<Arc<Load>>,
-    /// Extra delay before it learns that an instance is stopping.
+    /// Extra delay before the router learns that an instance is stopping.
     stop_lag: Duration,
     events: Events,
     /// Instances that receive requests.
@@ -31,7 +31,8 @@ pub(super) struct Router {
 }
 
 impl Router {
-    /// Creates a router that knows the running instances. Without a load it only observes.
+    /// Creates a router that knows the running instances. Without a load, the router sends no requests and
+    /// only observes.
     pub(super) async fn start(
         client: &Client,
         guid: ProcessGuid,
@@ -51,7 +52,7 @@ impl Router {
         Ok(router)
     }
 
-    /// Routes for this time.
+    /// Routes requests for the time `length`.
     pub(super) async fn run_for(&mut self, length: Duration) -> Result<(), BenchError> {
         let end = tokio::time::Instant::now() + length;
         while let Ok(entry) = tokio::time::timeout_at(end, self.events.next()).await {
@@ -60,7 +61,7 @@ impl Router {
         Ok(())
     }
 
-    /// Routes until every index is replaced.
+    /// Routes requests until every index is replaced.
     pub(super) async fn run_until_replaced(&mut self) -> Result<(), BenchError> {
         while !self.timeline.is_completed() {
             let entry = self.events.next().await?;

@@ -12,14 +12,15 @@ use schemas::{Decision, Timestamp, actual, rollout};
 pub(super) struct Timeline {
     /// Number of entries about the process since the router started.
     pub(super) entries: u64,
-    /// Times from the decision to stop an instance until the router learned of it.
+    /// Durations between the decision to stop an instance and the moment when the router learned of the
+    /// decision.
     pub(super) lags: Vec<Duration>,
     target: Option<DefinitionId>,
     completed: bool,
     turns: BTreeMap<u32, Turn>,
 }
 
-/// Times of the steps of one index.
+/// Times of the steps of one index in a rollout.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     begun: Option<Timestamp>,
@@ -95,8 +96,8 @@ impl Timeline {
         self.turns.entry(index).or_default()
     }
 
-    /// Returns the stages of an index with their durations at every index. The first stage is the sum of the
-    /// others.
+    /// Returns the stages of an index. Each stage has one duration per index. The first stage is the sum of
+    /// the other stages.
     pub(super) fn stages(&self) -> [(&'static str, Vec<Duration>); 5] {
         let between = |from: fn(&Turn) -> Option<Timestamp>, to: fn(&Turn) -> Option<Timestamp>| {
             let of = |turn: &Turn| Some(to(turn)?.since(from(turn)?));

@@ -54,7 +54,7 @@ pub(super) fn keygen(file: &Path, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Reads a key file. Returns an error if other users can access it.
+/// Reads a key file. Returns an error if other users can access the file.
 fn read_key(file: &Path) -> Result<Key, Failure> {
     let unreadable = |error: std::io::Error| {
         if error.kind() == ErrorKind::NotFound {

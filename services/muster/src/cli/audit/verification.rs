@@ -1,4 +1,4 @@
-//! Verification of a log in a single pass: checkpoints, comparison with exports, and the legality of every
+//! Verification of a log in a single pass: its checkpoints, its match with exports, and the legality of every
 //! decision.
 
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ const MAX_LISTED: usize = 10;
 
 /// Result of a verification.
 pub(super) struct VerificationResult {
-    /// First findings, up to the number that is shown.
+    /// First findings, up to the maximum number in the output.
     pub(super) findings: Vec<Finding>,
     /// Total number of findings.
     pub(super) finding_count: u64,
@@ -39,7 +39,7 @@ pub(super) struct VerificationResult {
     chain: Option<Chain>,
     checkpoints: Option<(usize, usize)>,
     exports: usize,
-    /// `true` if decisions can be judged, which needs a log that starts at position 1.
+    /// `true` if decisions can be checked, which requires a log that starts at position 1.
     decisions_judged: bool,
     aside: QuarantineSummary,
 }
@@ -48,8 +48,8 @@ pub(super) struct VerificationResult {
 #[derive(Default)]
 struct QuarantineSummary {
     all: Vec<Position>,
-    /// Quarantined positions whose entries this program can read. They are suspicious, because a forged
-    /// quarantine record could hide a valid entry.
+    /// Quarantined positions whose entries this program can read. These positions are suspicious, because a
+    /// forged quarantine record could hide a valid entry.
     readable: Vec<Position>,
 }
 
@@ -71,7 +71,7 @@ impl VerificationResult {
 
     fn add_findings(&mut self, findings: impl IntoIterator<Item = Finding>) {
         for finding in findings {
-            // If there are several checkpoint files, each of them reports the same missing entries.
+            // Each of several checkpoint files reports the same missing entries.
             if self.findings.last() == Some(&finding) {
                 continue;
             }
@@ -108,7 +108,7 @@ impl VerificationResult {
         parts.join(", ")
     }
 
-    /// Returns a warning that is not a finding: quarantined entries that this program can read.
+    /// Returns a warning about quarantined entries that this program can read. The warning is not a finding.
     pub(super) fn notes(&self) -> Option<String> {
         let readable = &self.aside.readable;
         (!readable.is_empty()).then(|| {
@@ -121,7 +121,7 @@ impl VerificationResult {
     }
 }
 
-/// Formats the first few positions, and the number of remaining positions.
+/// Formats the first positions, and the number of remaining positions.
 fn format_positions(positions: &[Position]) -> String {
     let first: Vec<String> = positions.iter().take(MAX_LISTED).map(ToString::to_string).collect();
     let more = positions.len().saturating_sub(MAX_LISTED);
@@ -135,7 +135,7 @@ enum Log {
 }
 
 impl Log {
-    /// Returns the next message. If the export is damaged, returns a finding instead, and the log ends there.
+    /// Returns the next message. If the export is damaged, returns a finding instead and ends the log.
     async fn next(&mut self, last: Position) -> Result<Result<Option<Message>, Finding>, Failure> {
         match self {
             Self::Journal(pages) => Ok(Ok(pages.next().await?.map(to_message))),
@@ -252,7 +252,7 @@ fn missing_end(last: Position, end: Position) -> Option<Finding> {
 /// Opened log, ready to be verified.
 struct OpenedLog {
     log: Log,
-    /// `None` if the entry that founded the cluster is missing or damaged.
+    /// Id of the cluster. `None` if the founding entry is missing or damaged.
     cluster: Option<ClusterId>,
     from: Position,
     end: Position,
@@ -283,7 +283,7 @@ async fn open(journal: Option<&Journal>, export: Option<&Path>) -> Result<Opened
     }
 }
 
-/// Opens an export. The file is first read to its end, because a quarantine record comes after the entry that
+/// Opens an export. The export is first read to its end, because a quarantine record follows the entry that
 /// it quarantines.
 fn open_export(path: &Path) -> Result<OpenedLog, Failure> {
     let mut lines = ExportReader::open(path)?;
@@ -302,13 +302,13 @@ fn open_export(path: &Path) -> Result<OpenedLog, Failure> {
     Ok(OpenedLog { log, cluster: Some(head.cluster), from: head.from, end, known })
 }
 
-/// Judge of the decisions in a log.
+/// Checker for the decisions in a log.
 struct DecisionJudge {
     known: QuarantinedPositions,
     reader: Reader,
     world: World,
     law: Law,
-    /// `true` after an entry that the judge cannot interpret. Later entries are not judged.
+    /// `true` after an entry that the checker cannot interpret. Later entries are not checked.
     halted: bool,
     aside: QuarantineSummary,
 }
@@ -372,7 +372,7 @@ fn id_mismatch(message: &Message, entry: &Entry) -> Vec<Finding> {
     vec![Finding { kind: Kind::Altered, position, last_position: position, target: String::new(), detail }]
 }
 
-/// Export that the log is compared with.
+/// Export to compare the log with.
 struct ReferenceExport {
     lines: ExportReader,
     compare: Compare,
@@ -404,7 +404,7 @@ impl ReferenceExport {
         Ok(findings)
     }
 
-    /// Reads from the export for as long as the comparison needs its messages.
+    /// Reads from the export while the comparison needs messages.
     fn feed(&mut self) -> Result<Vec<Finding>, Failure> {
         let mut findings = vec![];
         while self.compare.next_side() == Some(Side::Reference) && !self.ended {

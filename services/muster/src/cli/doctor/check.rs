@@ -6,7 +6,7 @@ use super::super::output::RenderOptions;
 use super::super::table::{Cell, Table};
 use super::super::words::count;
 
-/// Outcome of a check. After `Skipped`, the outcomes are ordered from best to worst.
+/// Outcome of a check. Except for `Skipped`, the outcomes are ordered from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
@@ -40,7 +40,7 @@ pub(super) struct Check {
     pub(super) outcome: Outcome,
     /// Finding, or the reason why the check was skipped.
     pub(super) found: String,
-    /// Suggested actions. Empty if there is nothing to do.
+    /// Suggested actions. Empty if no action is necessary.
     pub(super) advice: Vec<String>,
 }
 

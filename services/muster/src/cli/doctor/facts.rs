@@ -1,5 +1,5 @@
-//! Facts about a cluster that the checks are based on. Each fact is an answer, or the reason why the answer
-//! is unknown.
+//! Facts about a cluster, the input of the checks. Each fact is an answer, or the reason that the answer is
+//! unknown.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use schemas::isolation::Isolation;
 use schemas::query::{CellRow, ClusterRow};
 use schemas::{Position, Timestamp};
 
-/// Reason why a fact is unknown.
+/// Reason that a fact is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unknown {
-    /// The fact was not requested, or it cannot be determined from here.
+    /// The fact was not requested, or it cannot be determined from this host.
     Skipped(String),
     /// The request failed.
     Failed(String),
 }
 
-/// Requested fact, or the reason why it is unknown.
+/// Requested fact, or the reason that it is unknown.
 pub(super) type Fact<T> = Result<T, Unknown>;
 
 /// Reason for a missing connection.
@@ -48,11 +48,11 @@ pub(super) struct Server {
     pub(super) encrypted: bool,
     /// Role of this program on the server, if the credentials name one.
     pub(super) role: Option<Role>,
-    /// Credentials file, if one was given.
+    /// Credentials file, if the user passed one.
     pub(super) credentials: Option<PathBuf>,
     /// Duration of one request and its reply.
     pub(super) round_trip: Fact<Duration>,
-    /// Reasons why services would refuse to use this server.
+    /// Reasons that services would refuse to use this server.
     pub(super) problems: Vec<String>,
     /// Certificates that this program uses.
     pub(super) certificates: Fact<Vec<Certificate>>,
@@ -62,7 +62,7 @@ pub(super) struct Server {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Certificate {
     pub(super) file: PathBuf,
-    /// Time until it expires; `None` if it has expired.
+    /// Remaining validity; `None` if the certificate has expired.
     pub(super) left: Option<Duration>,
 }
 
@@ -70,8 +70,7 @@ pub(super) struct Certificate {
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
     pub(super) examination: Examination,
-    /// Time at which this program requested the stream's state, and time at which the reply arrived, by this
-    /// machine's clock.
+    /// Times of the request for the stream's state and of its reply, by this machine's clock.
     pub(super) request_times: (Timestamp, Timestamp),
 }
 
@@ -80,7 +79,7 @@ pub(super) struct Stream {
 pub(super) struct Reading {
     /// Name of the server, or its address if it cannot be reached.
     pub(super) server: String,
-    /// Number of entries read, or the reason why an entry can't be read.
+    /// Number of entries read, or the reason that an entry cannot be read.
     pub(super) read: Fact<usize>,
 }
 
@@ -91,21 +90,21 @@ pub(super) struct Storage {
     pub(super) used: u64,
     /// Maximum number of bytes that the server may use. 0 if there is no limit.
     pub(super) max_bytes: u64,
-    /// Free bytes of its disk; `None` if its folder is not on this host.
+    /// Free bytes of the disk; `None` if the server's folder is not on this host.
     pub(super) free: Option<u64>,
 }
 
-/// Permissions of the credentials, as determined by trying them.
+/// Permissions of the credentials, as determined by tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Permissions {
     pub(super) role: Role,
     /// `true` if the credentials name the role.
     pub(super) role_is_known: bool,
-    /// Number of tried permissions that the role needs.
+    /// Number of tested permissions that the role needs.
     pub(super) tried: usize,
     /// Needed permissions that the server denied.
     pub(super) refused: Vec<String>,
-    /// Subject that the role must not be able to subscribe to, although the server accepted the subscription.
+    /// Subject that the role must not be able to subscribe to. Set if the server accepted the subscription.
     pub(super) excess: Option<String>,
 }
 
@@ -140,12 +139,12 @@ pub(super) struct Folder {
 /// Capabilities of this host for running containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
-    /// Isolation that a rep would achieve here, as determined by a trial.
+    /// Isolation that a rep would achieve on this host, as determined by a trial.
     pub(super) isolation: Isolation,
     pub(super) is_root: bool,
     /// Setting that prevents users other than root from creating namespaces, if there is one.
     pub(super) namespace_restriction: Option<String>,
-    /// Description of the control groups that a rep could use here.
+    /// Description of the control groups that a rep could use on this host.
     pub(super) cgroups: String,
 }
 
@@ -153,7 +152,7 @@ pub(super) struct Host {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ServiceMetrics {
     pub(super) url: String,
-    /// Permission violations by service, or the reason why they are unknown.
+    /// Permission violations by service, or the reason that they are unknown.
     pub(super) refused: Result<BTreeMap<String, u64>, String>,
 }
 

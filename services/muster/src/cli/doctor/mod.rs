@@ -1,9 +1,9 @@
-//! `muster doctor`: checks a cluster and this host, and suggests what to do about problems. It changes
+//! `muster doctor`: checks a cluster and this host, and suggests solutions for problems. The command changes
 //! nothing.
 //!
 //! | file | content |
 //! |---|---|
-//! | `ask/` | collection of facts: all I/O |
+//! | `collect/` | collection of facts: all I/O |
 //! | `facts.rs` | the collected facts |
 //! | `judge/` | the checks: pure functions of the facts |
 //! | `check.rs` | the report |

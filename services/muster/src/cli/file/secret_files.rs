@@ -1,6 +1,6 @@
-//! Secrets in separate files: `{"secret_file": "token"}` is replaced by `{"secret": ..}` with the content of
-//! the file. The document, which is the file that describes desired state, can then be shared while the
-//! secrets are stored elsewhere.
+//! Secrets in separate files. `{"secret_file": "token"}` in a document is replaced by `{"secret": ..}` with
+//! the content of the file `token`. A document is a file that describes desired state. Documents with secret
+//! files can be shared, because the secrets are stored elsewhere.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,7 +20,7 @@ const SECRET_FIELDS: [&str; 3] = ["environment_variables", "env", "completion_ca
 /// Fields with arbitrary client data, which is never interpreted.
 const OPAQUE_FIELDS: [&str; 2] = ["routes", "annotation"];
 
-/// Replaces the secret files of a document by their content. Relative paths are relative to the folder of the
+/// Replaces the secret files of a document by their content. Relative paths start at the folder of the
 /// document. A newline at the end of a file is not part of the secret.
 pub(super) fn replace_secret_files(document: &Path, mut value: Value) -> Result<Value, Failure> {
     let folder = if document == Path::new("-") { None } else { document.parent() };
@@ -49,7 +49,7 @@ fn replace_in(value: &mut Value, folder: &Path, may_be_secret: bool) -> Result<(
 }
 
 /// Returns the content of the secret file that an object names. `None` if the object has other fields or no
-/// path; it is then rejected when the document is parsed.
+/// path. The parser of the document rejects such an object.
 fn read_secret(object: &Map<String, Value>, folder: &Path) -> Result<Option<String>, Failure> {
     let Some(path) = object.get(FIELD).and_then(Value::as_str).filter(|_| object.len() == 1) else {
         return Ok(None);

@@ -1,5 +1,5 @@
 //! `muster install --systemd`: writes the systemd units that are embedded in this program, and the files that
-//! they need.
+//! the units need.
 //!
 //! | file | content |
 //! |---|---|
@@ -73,7 +73,7 @@ pub(crate) enum UnitRole {
 struct Row {
     path: PathBuf,
     action: Action,
-    /// Line differences between the existing and the planned file. Empty if they do not differ.
+    /// Line differences between the existing and the planned file. Empty if the files are equal.
     differences: Vec<String>,
 }
 
@@ -175,7 +175,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// Writes a file atomically. Fails if `item` is a variables file and one already exists.
+/// Writes a file atomically. Fails if `item` is a variables file and the file already exists.
 fn write(path: &Path, item: &Item) -> std::io::Result<()> {
     let (mode, folder_mode) = match item.kind {
         Kind::Variables => (0o600, 0o755),
@@ -193,7 +193,8 @@ fn write(path: &Path, item: &Item) -> std::io::Result<()> {
     file.sync_all()?;
     match item.kind {
         Kind::Variables => {
-            // Another process may have created the file since it was planned. `hard_link` never replaces it.
+            // Another process may have created the file after the planning. `hard_link` never replaces a
+            // file.
             let made = fs::hard_link(&draft, path);
             fs::remove_file(&draft)?;
             made

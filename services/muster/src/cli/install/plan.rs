@@ -1,5 +1,5 @@
-//! Plan of an installation: the file contents, and the action for each existing file. Pure: reads and writes
-//! no files.
+//! Plan of an installation: the file contents, and the action for each existing file. All functions are pure:
+//! they read and write no files.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::UnitRole;
 
-/// Program path in the unit files of the repository; replaced by the path of the installed program.
+/// Program path in the unit files of the repository. The path of the installed program replaces it.
 const PROGRAM: &str = "/usr/bin/muster";
 /// Directory of the units that an administrator installs.
 const UNITS_DIR: &str = "/etc/systemd/system";
@@ -38,7 +38,7 @@ pub(super) struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Action {
-    /// No file exists; it is created.
+    /// The file does not exist and is created.
     Written,
     /// An identical file exists.
     Unchanged,
@@ -91,7 +91,7 @@ impl UnitRole {
         }
     }
 
-    /// Returns the lines of the variables file that only this role has.
+    /// Returns the lines that only the variables file of this role has.
     const fn variables(self) -> &'static str {
         match self {
             Self::Bbs => {
@@ -121,8 +121,8 @@ impl UnitRole {
     }
 }
 
-/// Returns all files that `roles` need. `env` is the content of the variables file; the caller passes it for
-/// a single role only.
+/// Returns all files that `roles` need. `env` is the content of the variables file. The caller passes `env`
+/// only for a single role.
 pub(super) fn items(roles: &[UnitRole], program: &Path, env: Option<&str>) -> Vec<Item> {
     let program = program.display().to_string();
     let users = Item {
@@ -147,7 +147,8 @@ pub(super) fn items(roles: &[UnitRole], program: &Path, env: Option<&str>) -> Ve
     roles.iter().flat_map(of).chain(users).collect()
 }
 
-/// Returns the action for a file, and its differences from the existing content `there`.
+/// Returns the action for a file, and the differences between the planned content and the existing content
+/// `there`.
 pub(super) fn action(item: &Item, there: Option<&str>, force: bool) -> (Action, Vec<String>) {
     match (there, item.kind) {
         (None, _) => (Action::Written, vec![]),

@@ -20,8 +20,8 @@ pub(super) struct PlannedTask {
     pub(super) outcome: TaskOutcome,
 }
 
-/// Returns `true` if applying the task would run it: it does not exist, and it has not run before or `rerun` is
-/// set.
+/// Returns `true` if applying the task would run it. Without `rerun`, this requires that the task does not
+/// exist and has not run before. With `rerun`, a task that has ended can run again.
 pub(super) async fn runs(client: &Client, task: &DesiredTask, rerun: bool) -> Result<bool, Failure> {
     if let Some(row) = task::existing(client, task).await? {
         return Ok(rerun && task::may_run_again(&row));

@@ -1,4 +1,4 @@
-//! Rendering of the page. Pure: takes a model and draws widgets.
+//! Rendering of the page. This module only reads a model and draws widgets.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -18,9 +18,10 @@ use crate::cli::words::{age, count, duration_text, mebibytes, one_line, short_id
 const MIN_SIZE: (u16, u16) = (40, 10);
 /// Number of header lines.
 const HEADER_LINES: u16 = 4;
-/// Minimum width of the terminal at which absolute numbers and more columns are shown.
+/// Minimum width of the terminal for absolute numbers and additional columns.
 const WIDE_COLUMNS: u16 = 110;
-/// Minimum height of the page below the header at which all panes are shown, and not only the active one.
+/// Minimum height of the page below the header for showing all panes. On a lower page, only the active pane
+/// is shown.
 const MIN_PAGE_HEIGHT: u16 = 12;
 /// Lines of a pane that are not rows: its frame and the header of its table.
 const PANE_LINES: u16 = 3;
@@ -336,14 +337,13 @@ fn instance(name: &str, row: &InstanceRow, look: RenderOptions) -> Cells {
     ]
 }
 
-/// Draws the latest events, the newest at the bottom.
+/// Draws the latest events. The newest event is at the bottom.
 fn draw_events(frame: &mut Frame<'_>, model: &mut Model, area: Rect, active: bool) {
     let room = usize::from(area.height.saturating_sub(2));
     let width = usize::from(area.width.saturating_sub(2));
     let shown = model.shown_events().count();
     let chosen = model.selected_event.at.min(shown.saturating_sub(1));
-    // The selected event always stays visible. The newest events are visible as well if there is room for
-    // them.
+    // The selected event always stays visible. The newest events are also visible if they fit.
     let skipped = if active { (chosen + 1).saturating_sub(room) } else { 0 };
     let mut lines: Vec<Line<'_>> = model
         .shown_events()
@@ -425,7 +425,7 @@ fn fill_style(used: u64, total: u64, look: RenderOptions) -> Style {
     }
 }
 
-/// Returns the style of a state. The word of the state carries the information even without colour.
+/// Returns the style of a state. The colour repeats the information in the word of the state.
 fn state_style(state: &str, look: RenderOptions) -> Style {
     match state {
         "RUNNING" | "PRESENT" => colour_style(look, Color::Green),
@@ -434,7 +434,7 @@ fn state_style(state: &str, look: RenderOptions) -> Style {
     }
 }
 
-/// Returns a style in this colour, or a plain one if colours are off.
+/// Returns a style in this colour, or a plain style if colours are off.
 const fn colour_style(look: RenderOptions, colour: Color) -> Style {
     if look.colour { Style::new().fg(colour) } else { Style::new() }
 }

@@ -43,17 +43,17 @@ use super::why;
 
 /// Minimum interval between polls, and maximum interval between redraws.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause between polls, as a multiple of the duration of a poll. Limits the load on a slow cluster.
+/// Pause between polls, as a multiple of the duration of a poll. The pause limits the load on a slow cluster.
 const POLL_PAUSE_FACTOR: u32 = 5;
 /// Timeout of a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of listed processes.
 const MAX_PROCESSES: usize = 10_000;
-/// Minimum interval between redraws. Inputs that arrive in between are drawn together.
+/// Minimum interval between redraws. Inputs that arrive within the interval are drawn together.
 const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(50);
 /// Capacity of the input queue.
 const INPUT_CAPACITY: usize = 1_024;
-/// Number of entries before the start whose events are shown.
+/// Number of log entries from before the start of the program whose events are shown.
 const EARLIER_ENTRIES: usize = 100;
 /// Pause after a failed read of events.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -72,7 +72,8 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
             .advise("or use muster status for the health, muster watch for events"));
     }
     let client = connect(global).await?;
-    // An unreachable cluster is reported before the page covers the terminal.
+    // The end of the log is read before the page covers the terminal, so that an unreachable cluster is
+    // reported.
     let after = latest(end_of_log(&client).await?, EARLIER_ENTRIES);
     let stop = stop::on_signal(Hangup::Stop).map_err(|error| {
         Failure::new(Exit::Failed, "Signal", format!("can't listen for signals: {error}"))
@@ -138,8 +139,7 @@ async fn poll(
             Ok(seen) => {
                 (Input::Polled(Box::new(seen)), POLL_INTERVAL.max(begin.elapsed() * POLL_PAUSE_FACTOR))
             }
-            // The pause does not have to be longer, because a cluster that does not answer has no load to
-            // limit.
+            // A cluster that does not answer has no load to limit, so a longer pause is not necessary.
             Err(error) => (Input::Unreachable { at: clock::now(), error: error.to_string() }, POLL_INTERVAL),
         };
         if inputs.send(input).await.is_err() {
@@ -175,7 +175,7 @@ async fn look(
     Ok(PollResult { at: clock::now(), position, status, cells, lrps, more, instances })
 }
 
-/// Returns the first processes, and `true` if there are more.
+/// Returns the first processes, and `true` if the cluster has more processes.
 async fn processes(client: &Client, domain: Option<&Domain>) -> Result<(Vec<LrpRow>, bool), Error> {
     let mut filter = Filter { domain: domain.cloned(), ..Filter::default() };
     let mut all = vec![];

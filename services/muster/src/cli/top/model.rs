@@ -1,4 +1,5 @@
-//! State of the page. Pure: takes poll results, events and keys, and returns requests.
+//! State of the page. This module does no I/O: it receives poll results, events and keys, and returns
+//! requests.
 
 use std::collections::VecDeque;
 
@@ -83,7 +84,7 @@ pub(super) struct Text {
     pub(super) title: String,
     pub(super) lines: Vec<String>,
     pub(super) scrolled: usize,
-    /// Maximum of `scrolled`, as of the last rendering.
+    /// Maximum of `scrolled` in the last rendering.
     pub(super) last: usize,
 }
 
@@ -98,7 +99,7 @@ pub(super) struct EventLine {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub(super) seen: Option<Box<PollResult>>,
-    /// Time since which the cluster does not answer, and the last error.
+    /// Start of the outage, and the last error.
     pub(super) outage: Option<(Timestamp, String)>,
     pub(super) events: VecDeque<EventLine>,
     pub(super) rates: Rates,
@@ -116,12 +117,12 @@ pub(super) struct Model {
     pub(super) rows: Selection,
     /// Selected event, counted backwards from the newest.
     pub(super) selected_event: Selection,
-    /// Number of visible rows of the active list, as of the last rendering.
+    /// Number of visible rows of the active list in the last rendering.
     pub(super) page: usize,
 }
 
 impl Model {
-    /// Applies an input. Returns the request that follows from it, if there is one.
+    /// Applies an input. Returns the resulting request, if there is one.
     pub(super) fn take(&mut self, input: Input) -> Option<Request> {
         match input {
             Input::Key(key) => return self.apply_key(key),
@@ -172,7 +173,7 @@ impl Model {
         let position = entry.position;
         let lines: Vec<String> = event_lines(entry, look);
         if self.selected_event.at > 0 {
-            // The selection stays on its event when newer ones arrive.
+            // The selection stays on its event when newer events arrive.
             self.selected_event.at += lines.iter().filter(|line| self.matches_filter(&[line])).count();
         }
         self.events.extend(lines.into_iter().map(|line| EventLine { position, line }));
@@ -334,8 +335,8 @@ impl Model {
         opened.map(|opened| Request::Instances(Some(opened)))
     }
 
-    /// Requests an explanation of the selected instance. If a process is selected, explains its worst
-    /// instance, or its first instance if none has a problem.
+    /// Requests an explanation of the selected instance. For a selected process, explains its worst instance,
+    /// or its first instance if no instance has a problem.
     fn why(&self) -> Option<Request> {
         if self.text.is_some() {
             return None;
@@ -402,7 +403,7 @@ impl Model {
         self.shown_instances().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Returns the number of instances of the cluster in a state.
+    /// Returns the number of the cluster's instances in the given state.
     pub(super) fn instance_count(&self, state: InstanceState) -> u64 {
         let counts = self.seen.as_ref().map(|seen| &seen.status.cluster.instances);
         counts.and_then(|counts| counts.get(&state)).copied().unwrap_or_default()

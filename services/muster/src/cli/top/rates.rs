@@ -1,4 +1,4 @@
-//! Rates of entries and commands. Pure: takes observations with their times.
+//! Rates of entries and commands. This module only computes rates from observations with their times.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,14 +27,14 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Adds the commands of an entry. Entries before the first observation do not count.
+    /// Adds the commands of an entry. Ignores entries before the first observation.
     pub(super) fn commands(&mut self, position: Position, count: u64) {
         if self.start.is_some_and(|start| position > start) {
             self.commands += count;
         }
     }
 
-    /// Records the position of the log at a time.
+    /// Records the position of the log at a point in time.
     pub(super) fn record(&mut self, at: Timestamp, position: Position) {
         self.start.get_or_insert(position);
         self.seen.push_back(Sample { at, position, commands: self.commands });

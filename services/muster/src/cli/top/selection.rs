@@ -1,6 +1,6 @@
-//! Selection in a list whose rows are added and removed. Pure.
+//! Selection in a list whose rows are added and removed. All functions are pure.
 
-/// The selected row of a list. The selection stays on its row when other rows are added or removed.
+/// The selected row of a list. The same row stays selected when other rows are added or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selection {
     key: Option<String>,
@@ -8,7 +8,8 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// Finds the selected row in the current list. If it is gone, selects the row at its index.
+    /// Finds the selected row in the current list. If the list no longer has this row, selects the row at the
+    /// same index.
     pub(super) fn update(&mut self, keys: &[String]) {
         let found = self.key.as_ref().and_then(|key| keys.iter().position(|known| known == key));
         self.at = found.unwrap_or(self.at).min(keys.len().saturating_sub(1));

@@ -1,4 +1,4 @@
-//! Sends the steps of a tree to a collector as spans.
+//! Export of the steps of a trace tree to a collector, as spans.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::error::chain;
 use crate::http;
 use crate::otlp::{Collector, DEFAULT_TIMEOUT, DecisionSpan, MAX_BATCH, SendError, TraceContext};
 
-/// Sends the steps of a tree to a collector, and prints the number of spans. `known` has the evaluations that
-/// the steps joined.
+/// Sends the steps of a tree to a collector, and prints the number of spans. `known` contains the evaluations
+/// that the steps joined.
 pub(super) async fn send(
     collector: &Collector,
     steps: &[Step],

@@ -1,4 +1,5 @@
-//! Tree of the decisions that a command caused. Pure: takes decisions and returns steps and text.
+//! Tree of the decisions (recorded changes) that a command caused. The functions are pure: they take
+//! decisions, and return steps and text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,25 +16,26 @@ use crate::cli::why::stamp;
 use crate::cli::words::{count, one_line, precise_duration, short_id};
 
 /// Maximum number of levels that are drawn with lines. Deeper levels are numbered, because a process that
-/// crashes repeatedly has a chain of hundreds.
+/// crashes repeatedly has a chain of hundreds of levels.
 const MAX_DRAWN_LEVELS: usize = 16;
 
-/// A decision in its tree. Steps are listed below their cause, siblings in the order of the log.
+/// A decision in its tree. Steps are listed below their cause. Steps with the same cause are in the order of
+/// the log.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Step {
     #[serde(flatten)]
     pub(super) decision: Decision,
     /// Position of the entry.
     pub(super) position: Position,
-    /// Number of decisions that lead to this one; 0 for a root.
+    /// Number of decisions between this decision and its root. 0 for a root.
     pub(super) depth: usize,
     /// `true` if the cause belongs to another chain or cannot be read.
     pub(super) cause_is_elsewhere: bool,
-    /// Milliseconds between the decision that caused this one and this decision. `None` for a root.
+    /// Milliseconds between the cause and this decision. `None` for a root.
     pub(super) since_cause_ms: Option<u64>,
     /// Milliseconds since the first decision of the tree.
     pub(super) since_start_ms: u64,
-    /// `true` if the id that the user passed names this decision.
+    /// `true` if the user passed the id of this decision.
     requested: bool,
     /// Start time of the step: the time of its cause or, for a root, the time of the decision itself.
     #[serde(skip)]
@@ -49,7 +51,7 @@ struct Placed {
     depth: usize,
     /// Lines drawn before the decision.
     branch: String,
-    /// Lines drawn before its consequences.
+    /// Lines drawn before the consequences of the decision.
     rails: String,
 }
 
@@ -81,7 +83,8 @@ pub(super) fn build_tree(decided: Vec<PositionedDecision>, asked: &BTreeSet<Deci
             since_cause_ms: cause.map(|cause| millis(decision.at.since(cause))),
             since_start_ms: millis(decision.at.since(times[0])),
             requested: asked.contains(&decision.id),
-            // The clocks of two leaders may differ, so the cause can have a later time than its consequence.
+            // The clocks of two leaders may differ, so the time of a cause can be later than the time of its
+            // consequence.
             start_time: cause.map_or(decision.at, |cause| cause.min(decision.at)),
             branch: placed.branch,
             decision,

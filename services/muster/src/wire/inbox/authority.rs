@@ -39,9 +39,9 @@ pub(super) fn is_command_inbox(reply: &ReplyTo) -> bool {
         || [InboxKind::Rep, InboxKind::Auctioneer].iter().any(|kind| reply.is_inbox_of(kind.as_str()))
 }
 
-/// Returns `true` if the reply to a query may be sent to `reply`. This has to be an inbox of the caller.
-/// Callers other than the services of Muster may also use the inboxes that NATS clients choose by default. If
-/// the subject names no caller (`None`), only those default inboxes are accepted.
+/// Returns `true` if the reply to a query may be sent to `reply`. The reply subject has to be an inbox of the
+/// caller. Callers other than the services of Muster may also use the inboxes that NATS clients choose by
+/// default. If the subject of the query names no caller (`None`), only those default inboxes are accepted.
 pub(super) fn is_inbox_of_caller(caller: Option<&Caller>, reply: &ReplyTo) -> bool {
     let is_plain = reply.subject().starts_with(DEFAULT_INBOX_ROOT);
     caller.map_or(is_plain, |caller| {

@@ -1,4 +1,5 @@
-//! Commands, reports and outcomes on their way to the machine. The subject proves the caller.
+//! Commands, reports and outcomes on their way to the machine. The NATS server restricts the subjects of each
+//! user, so the subject of a message proves its caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -216,8 +217,8 @@ fn decode_order<B: DeserializeOwned>(incoming: &Incoming) -> Result<(Envelope, B
     Ok((envelope, body))
 }
 
-/// Decodes an operator's quarantine order, and the time that the operator waits for it. The driver carries it
-/// out, because a stopped machine cannot.
+/// Decodes an operator's quarantine order, and the time that the operator waits for its result. The driver
+/// carries out the order, because a stopped machine cannot do so.
 fn order(operator: ClientName, incoming: &Incoming) -> Result<(QuarantineOrder, Option<Duration>), Refusal> {
     let (envelope, body) = decode_order::<QuarantineEntry>(incoming)?;
     let patience = envelope.timeout_ms.map(Duration::from_millis);

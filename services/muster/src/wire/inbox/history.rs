@@ -16,15 +16,16 @@ use crate::wire::bbs::Driver;
 
 /// Maximum time that a read of events may wait for an entry.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// Minimum time limit of a scan for matching entries. It applies if the caller waits for a shorter time. The
-/// reply states the position that the scan has reached.
+/// Minimum time limit of a scan for matching entries. If the caller's waiting time is shorter, this limit
+/// applies instead. The reply states the position that the scan has reached.
 const SCAN_TIME: Duration = Duration::from_secs(1);
-/// Pause before a read of the journal is repeated because the replica that answered lacks an entry.
+/// Pause before a read of the journal is repeated. A read is repeated if the replica that answered lacks an
+/// entry.
 const REPLICA_RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Polling interval of a BBS that has stopped and does not follow the log.
 const STOPPED_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of entries of a page that are read individually, at positions from the index.
+/// Maximum number of entries of one page that are read individually, at positions from the index.
 const MAX_INDEXED_READS: usize = 64;
 /// Maximum number of concurrent reads of individual entries.
 const MAX_CONCURRENT_READS: usize = 16;
@@ -32,16 +33,18 @@ const MAX_CONCURRENT_READS: usize = 16;
 /// A scan of the journal.
 struct Scan<'a> {
     journal: &'a Journal,
-    /// Lookup of the reason that a position is quarantined.
+    /// Function that returns the reason for the quarantine of a position. `None` if the position is not
+    /// quarantined.
     quarantine_reason: &'a (dyn Fn(Position) -> Option<String> + Send + Sync),
     about: Option<&'a str>,
-    /// The only subject with matching entries. `None` if they may be on any subject.
+    /// The only subject with matching entries. `None` if any subject may have matching entries.
     subject: Option<Subject>,
     limit: usize,
     reader: Reader,
     /// Permits for concurrent reads of the journal.
     permits: &'a Semaphore,
-    /// Index of the positions of the entries about each aggregate. It may end before the log does.
+    /// Index of the positions of the entries about each aggregate. The index may end before the end of the
+    /// log.
     past: Option<&'a Past>,
 }
 
@@ -76,7 +79,7 @@ pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<Ev
         };
         let end = *followed.borrow_and_update();
         if behind || there(end) > after {
-            // There are more entries, but the replica that answered lacks them.
+            // The journal has more entries, but the replica that answered lacks them.
             sleep_until((now + REPLICA_RETRY_PAUSE).min(scans_until)).await;
             continue;
         }
@@ -85,8 +88,7 @@ pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<Ev
         } else {
             waits_until
         };
-        // After the wait, the journal is read once more, both if an entry has arrived and if the time is
-        // over.
+        // After the wait, the journal is read once more, regardless of whether an entry has arrived.
         drop(timeout_at(until, followed.wait_for(|followed| there(*followed) > after)).await);
     }
 }
@@ -100,8 +102,9 @@ impl<'a> Scan<'a> {
         permits: &'a Semaphore,
     ) -> Result<Self, Refusal> {
         let about = asked.target.as_deref();
-        // Every subject is read in two cases. Either the number of shards is unknown because the log holds no
-        // readable entry. Or the number was changed, so that entries of one process are on several subjects.
+        // Every subject is read in two cases. In the first case, the number of shards is unknown, because the
+        // log holds no readable entry. In the second case, the number of shards was changed, so the entries
+        // of one process are on several subjects.
         let subject = about.map(|about| target_subject(about, reader.shards().unwrap_or(1))).transpose()?;
         let subject = subject
             .filter(|subject| reader.shards().is_some() && !(subject.is_shard() && reader.is_resharded()));
@@ -118,7 +121,8 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Reads pages until one has matching entries, the journal has no more entries, or the time is over.
+    /// Reads pages until a page has matching entries, the journal has no more entries, or the time limit is
+    /// reached.
     async fn pages(&self, mut after: Position, until: Instant) -> Result<EventsPage, JournalError> {
         loop {
             let page = self.page(after).await?;
@@ -130,7 +134,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Returns the matching entries that follow a position. A page covers one read of the journal.
+    /// Returns the matching entries after a position. A page covers one read of the journal.
     async fn page(&self, after: Position) -> Result<EventsPage, JournalError> {
         let _room = self.permits.acquire().await.map_err(|_| JournalError::Closed)?;
         let journal = self.journal;
@@ -155,16 +159,16 @@ impl<'a> Scan<'a> {
     }
 
     async fn read(&self, after: Position) -> Result<ReadResult, JournalError> {
-        // If only entries about one target match, they may be few. A full page is then read regardless of the
-        // limit.
+        // Entries about one target may be rare in the log. If only such entries match, a full page is read
+        // regardless of the limit.
         let most = if self.about.is_some() { limits::PAGE_ROWS } else { self.limit };
         let recorded = self.journal.read(after, self.subject.as_ref(), most).await?;
         let next = recorded.last().map_or(after, |last| last.position);
         Ok(ReadResult { recorded, next })
     }
 
-    /// Reads the entries that the index lists. Returns `None` if the index does not extend beyond the
-    /// position, or cannot be used.
+    /// Reads the entries that the index lists. Returns `None` if the index ends at or before the position, or
+    /// cannot be used.
     async fn read_indexed(&self, after: Position) -> Option<ReadResult> {
         let (past, about) = self.past.zip(self.about)?;
         let (positions, next) = match past.positions(about, after, self.limit.min(MAX_INDEXED_READS)).await {
@@ -182,13 +186,13 @@ impl<'a> Scan<'a> {
             read.into_iter().find(|one| one.position == position)
         };
         let read: Vec<_> = stream::iter(positions).map(read).buffered(MAX_CONCURRENT_READS).collect().await;
-        // If a replica lacks an entry, the result is `None`. The caller then reads the subject, which waits
-        // for the entry.
+        // If a replica lacks an entry, the result is `None`. In this case, the caller reads the subject, and
+        // that read waits for the entry.
         Some(ReadResult { recorded: read.into_iter().collect::<Option<_>>()?, next })
     }
 
-    /// Returns `true` if no matching entry follows a position. An empty read does not prove this, because a
-    /// replica that lags may have answered.
+    /// Returns `true` if no matching entry follows a position. An empty read is not enough, because a lagging
+    /// replica may have answered.
     async fn is_at_end(&self, after: Position) -> Result<bool, JournalError> {
         let Some(subject) = &self.subject else { return Ok(false) };
         let last = self.journal.last(subject).await?;
@@ -196,8 +200,8 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Converts a recorded entry for the reply. A quarantined entry is returned as an unreadable one, even if
-/// this program can read it. `None` if `about` is set and no readable decision of the entry concerns that
+/// Converts a recorded entry for the reply. A quarantined entry is returned as an unreadable entry, even if
+/// this program can read it. `None` if `about` is set and the entry has no readable decision about that
 /// target.
 fn show_entry(
     reader: &Reader,
@@ -248,7 +252,7 @@ mod tests {
     use crate::wire::monitoring::MetricsRegistry;
     use crate::wire::monitoring::bbs::BbsMetrics;
 
-    /// Returns a journal of each kind, with the resources that must outlive it.
+    /// Returns a journal of each kind, with the resources that the journal needs.
     async fn journals() -> Vec<(Journal, TempDir, Option<NatsServer>)> {
         let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let [first, second, third] = folders;
@@ -358,7 +362,7 @@ mod tests {
         let end = journal.end().await.unwrap();
         assert_eq!(page("domain:apps", refreshed).await, (end, vec![]));
         assert_eq!(page("domain:none", Position(0)).await, (end, vec![]));
-        // The time limit is already over, so the page states the position that the scan has reached.
+        // The time limit has already passed, so the page states the position that the scan has reached.
         let process = (0..).map(|n| format!("lrp:p{n}"));
         let mut of_shard = process.filter(|about| target_subject(about, 4) == Ok(Subject::Lrp(0)));
         let (next, entries) = page(&of_shard.next().unwrap(), Position(0)).await;

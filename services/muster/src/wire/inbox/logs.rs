@@ -1,4 +1,5 @@
-//! Reads of container logs: the World names the cell, and its rep reads the log.
+//! Reads of container logs. The World (the state folded from the log of the cluster) names the cell of the
+//! container, and the rep of this cell reads the container's log.
 
 use projections::Query;
 use schemas::bus::{BusSubject, RepVerb};
@@ -10,7 +11,7 @@ use schemas::{Code, Refusal};
 use super::relay::removed_container_log;
 use crate::wire::bbs::Driver;
 
-/// Finds a container in the World, and reads its log on the cell that has or had it.
+/// Finds a container in the World, and reads its log on the cell of the container.
 pub(super) async fn read_logs(driver: &Driver, of_task: bool, asked: ReadLogs) -> Result<Logs, Refusal> {
     let show = Show { id: asked.id.clone(), at_least: None, as_of: None };
     let parse = |error: serde_json::Error| Refusal::new(Code::Unavailable, error.to_string());
@@ -20,7 +21,8 @@ pub(super) async fn read_logs(driver: &Driver, of_task: bool, asked: ReadLogs) -
         (container(found.row.instance_guid, found.row.cell_id), None)
     } else {
         let rows = match (driver.query(Query::Instance(show)).await, asked.id.parse::<InstanceGuid>()) {
-            // The World forgets a container as soon as its record is removed, but its cell keeps the log.
+            // The World forgets a container as soon as its record is removed, but the cell keeps the
+            // container's log.
             (Err(refusal), Ok(guid)) if refusal.code == Code::ResourceNotFound => {
                 return removed_container_log(driver, guid, &asked).await;
             }
@@ -49,8 +51,8 @@ async fn read_container_log(driver: &Driver, container: &Instance, asked: ReadLo
     driver.relay(&subject.to_string(), &question).await
 }
 
-/// Converts the refusal if the log of a crashed container is gone with its cell. This is not a failure: a
-/// client that follows the instance waits for its next container.
+/// Converts the refusal if the log of a crashed container is gone together with its cell. The missing log is
+/// not a failure: a client that follows the instance waits for the next container.
 fn gone_as_not_found(refusal: Refusal, crashed: &Instance) -> Refusal {
     if refusal.code != Code::Unavailable {
         return refusal;

@@ -1,13 +1,13 @@
-//! Messages from the bus to a BBS. The subject of a message proves its caller. The server does not check
-//! reply subjects, so the BBS checks them. With a forged reply subject, a caller could make the BBS publish
-//! its reply into the stream that holds the log.
+//! Messages from the bus to a BBS. The subject of a message proves the identity of the caller. The server
+//! does not check reply subjects, so the BBS checks them. Otherwise a caller could use a forged reply subject
+//! to make the BBS publish its reply into the stream that holds the log.
 //!
 //! | file | content |
 //! |---|---|
 //! | `mod.rs` | subscriptions |
 //! | [`authority`] | validation of reply subjects |
-//! | [`commands`] | commands, on their way to the machine |
-//! | [`queries`] | queries, on their way to the component that answers them |
+//! | [`commands`] | forwarding of commands to the machine |
+//! | [`queries`] | forwarding of queries to the component that answers them |
 //! | [`history`] | reads of the journal |
 //! | [`logs`] | reads of container logs, through reps |
 //! | [`relay`] | other requests that are forwarded to reps |
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::bbs::Driver;
 
-/// Queue group in which BBSs share queries.
+/// Queue group of BBSs. The server delivers each query to one BBS of the group.
 const QUERY_GROUP: &str = "bbs";
 
 /// Subscribes to the messages that every BBS processes: queries, heartbeats, presence, and leader heartbeats.
@@ -91,11 +91,11 @@ pub(super) async fn listen_to_commands(
     Ok(())
 }
 
-/// Queue group in which stopped BBSs share the commands of operators.
+/// Queue group of stopped BBSs. The server delivers each command of an operator to one BBS of the group.
 const STOPPED_GROUP: &str = "bbs-stopped";
 
 /// Subscribes to the commands of operators. Apart from queries, a stopped BBS answers only these commands.
-/// They allow an operator to quarantine the entry that stopped it.
+/// With such a command, an operator can quarantine the entry at which the BBS stopped.
 pub(super) async fn listen_to_operators(
     driver: &Arc<Driver>,
     ends: &CancellationToken,
@@ -114,8 +114,8 @@ pub(super) async fn listen_to_operators(
     .await
 }
 
-/// Subscribes to a pattern, and handles one message after the other until the token is cancelled. Handlers
-/// never wait for anything that a client can slow down.
+/// Subscribes to a pattern. Handles one message after the other until the token is cancelled. Handlers never
+/// wait for operations that a client can delay.
 async fn subscribe_to<F, Fut>(
     bus: &Bus,
     driver: &Arc<Driver>,

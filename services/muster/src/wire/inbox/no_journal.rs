@@ -1,5 +1,5 @@
-//! Refusals of a BBS that has no journal yet: queries and commands get the reason, so that clients do not
-//! time out.
+//! Refusals of a BBS without a journal. Queries and commands are refused with the reason, so that clients do
+//! not time out.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,7 +24,7 @@ pub(crate) struct NoJournalResponder {
 }
 
 impl NoJournalResponder {
-    /// Creates a responder that refuses nothing yet.
+    /// Creates a responder that refuses no requests yet.
     pub(crate) fn new(queries: Bus, commands: Bus) -> Self {
         let ends = CancellationToken::new();
         Self { queries, commands, reason: Arc::default(), _guard: ends.clone().drop_guard(), ends }
@@ -48,7 +48,7 @@ impl NoJournalResponder {
     }
 }
 
-/// Refuses every request on a pattern. Waiting BBSs share a queue group, so that one of them answers.
+/// Refuses every request on a pattern. Waiting BBSs share a queue group, so that only one of them answers.
 async fn refuse_all(bus: Bus, pattern: BusPattern, why: Arc<Mutex<Option<String>>>) {
     let mut asked = match bus.subscribe(&pattern.to_string(), Some(QUERY_GROUP)).await {
         Ok(asked) => asked,

@@ -1,4 +1,4 @@
-//! Queries, on their way to the component that answers them.
+//! Routing of queries to the components that answer them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -90,12 +90,12 @@ pub(super) async fn handle_query(driver: &Arc<Driver>, incoming: Incoming) {
     }
 }
 
-/// Returns `true` if a stopped BBS cannot answer the query.
+/// Returns `true` if only a running BBS can answer the query.
 fn needs_machine(verb: QueryVerb) -> bool {
     ![QueryVerb::EventsRead, QueryVerb::SchemaList, QueryVerb::SchemaShow].contains(&verb)
 }
 
-/// Returns `true` if the query reads the journal or is forwarded to a rep, which may take long.
+/// Returns `true` if the query may take long, because it reads the journal or is forwarded to a rep.
 const fn is_slow(verb: QueryVerb) -> bool {
     match verb {
         QueryVerb::EventsRead
@@ -207,7 +207,7 @@ fn asked(caller: &Caller, verb: QueryVerb, payload: &[u8]) -> Result<QueryTarget
     }
 }
 
-/// Passes a query to the machine. A further page of a list is read from the World snapshot of its first page.
+/// Passes a query to the machine. Later pages of a list are read from the World snapshot of its first page.
 /// If another BBS holds this snapshot, the query is forwarded to that BBS.
 async fn ask(driver: &Arc<Driver>, waiter: ReplyTarget, question: WorldQuery) {
     let text = match &question.query {
@@ -263,8 +263,8 @@ async fn forward_page(
     driver.reply(waiter, Reply::Rows(Err(refusal))).await;
 }
 
-/// Restricts events to the read scope. The bytes of an undecodable entry may contain any data, so only a
-/// caller with the full scope receives them.
+/// Restricts events to the read scope. An undecodable entry may contain any data. Only a caller with the full
+/// scope receives its bytes.
 fn seen(sight: &ReadScope, mut page: EventsPage) -> EventsPage {
     for recorded in &mut page.entries {
         match &mut recorded.entry {
@@ -276,7 +276,7 @@ fn seen(sight: &ReadScope, mut page: EventsPage) -> EventsPage {
     page
 }
 
-/// Decodes a message. An empty message selects everything.
+/// Decodes a message. An empty message selects all objects.
 fn decode_or_default<T: DeserializeOwned + Default>(payload: &[u8]) -> Result<T, Refusal> {
     if payload.is_empty() { Ok(T::default()) } else { codec::decode(payload).map(|(message, _)| message) }
 }

@@ -1,5 +1,5 @@
-//! Requests that a BBS forwards to reps: monitor results, files, programs in containers, and the logs of
-//! removed containers.
+//! Requests that a BBS forwards to reps, the agents on the cells: monitor results, files, programs in
+//! containers, and the logs of removed containers.
 
 use futures::StreamExt;
 use futures::stream;
@@ -21,7 +21,8 @@ use crate::wire::bbs::Driver;
 /// Maximum number of cells that are queried concurrently for a removed container.
 const MAX_CONCURRENT_QUERIES: usize = 16;
 
-/// Returns the monitor results of the containers of an instance. An evacuating instance has two.
+/// Returns the monitor results of the containers of an instance. An evacuating instance has two containers,
+/// and two results.
 pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<ContainerHealth>, Refusal> {
     let rows = driver.query(Query::Instance(asked)).await?;
     let found: ShowAnswer<Vec<InstanceRow>> = parse(&rows)?;
@@ -40,7 +41,7 @@ pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<Container
     Ok(all)
 }
 
-/// Makes the rep of a cell accept the current log.
+/// Orders the rep of a cell to accept the current log.
 pub(super) async fn accept_log(driver: &Driver, cell: CellId) -> Result<Ack, Refusal> {
     let shown: ShowAnswer<ClusterRow> = parse(&driver.query(Query::Cluster(Filter::default())).await?)?;
     let asked = AcceptLog { cluster_id: shown.row.cluster_id };
@@ -49,7 +50,7 @@ pub(super) async fn accept_log(driver: &Driver, cell: CellId) -> Result<Ack, Ref
 }
 
 /// Reads the work directory of an instance. The caller needs read access to the environment of the instance,
-/// because any file may contain values from it.
+/// because any file may contain values from the environment.
 pub(super) async fn files(driver: &Driver, sight: &ReadScope, asked: ReadFiles) -> Result<Files, Refusal> {
     let show = Show { id: asked.id.clone(), at_least: None, as_of: None };
     let found: ShowAnswer<Vec<InstanceRow>> = parse(&driver.query(Query::Instance(show)).await?)?;
@@ -70,14 +71,15 @@ pub(super) async fn files(driver: &Driver, sight: &ReadScope, asked: ReadFiles) 
     driver.relay(&BusSubject::Rep(cell, RepVerb::Files).to_string(), &question).await
 }
 
-/// Exchanges input and output between a client and its program on a cell. The subject proves the client.
+/// Exchanges input and output between a client and its program on a cell. The subject of the request proves
+/// the identity of the client.
 pub(super) async fn talk(driver: &Driver, talking: ForwardedExecIo) -> Result<ExecIoReply, Refusal> {
     let rep = BusSubject::Rep(talking.io.cell_id.clone(), RepVerb::ExecIo);
     driver.relay(&rep.to_string(), &talking).await
 }
 
-/// Reads the log of a removed container. The cell that ran the container keeps the log for a while, but the
-/// cluster no longer knows which cell this was. Therefore all cells are queried.
+/// Reads the log of a removed container. The cell that ran the container retains the log for a while, but the
+/// cluster no longer knows this cell. Therefore all cells are queried.
 pub(super) async fn removed_container_log(
     driver: &Driver,
     guid: InstanceGuid,

@@ -20,7 +20,7 @@ use super::machine::MachineMetrics;
 use super::{MetricsRegistry, lock, samples_by, standing_text};
 use crate::wire::drive::Observer;
 
-/// Metrics of an auctioneer. They outlive its machines.
+/// Metrics of an auctioneer. The metrics outlive the auctioneer's state machines.
 #[derive(Debug)]
 pub(crate) struct AuctioneerMetrics {
     driven: MachineMetrics,
@@ -30,7 +30,7 @@ pub(crate) struct AuctioneerMetrics {
     seen: Mutex<MachineState>,
 }
 
-/// State of the machine, as of its last turn.
+/// State of the machine after its last turn (the handling of one batch of inputs).
 #[derive(Clone, Copy, Debug, Default)]
 struct MachineState {
     standing: Option<LeadershipStatus>,
@@ -62,7 +62,7 @@ impl AuctioneerMetrics {
         watch
     }
 
-    /// Records that the machine is no longer driven. Another one may follow.
+    /// Records that the machine is no longer driven. A new machine may follow.
     pub(crate) fn mark_idle(&self) {
         self.driven.pulse.record_end();
         let mut seen = lock(&self.seen);

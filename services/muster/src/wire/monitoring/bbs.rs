@@ -27,18 +27,18 @@ use super::{MIB, MetricsRegistry, lock, samples_by, standing_text};
 use crate::wire::bbs::Driver;
 use crate::wire::drive::Observer;
 
-/// Minimum age of the figures of the World (the projected state) before they are counted again.
+/// Minimum age of the figures of the World (the state folded from the log) before they are counted again.
 const MIN_FIGURES_AGE: Duration = Duration::from_secs(1);
-/// Minimum age of World figures, as a multiple of the time that counting took. Limits the processor time for
-/// counting.
+/// Minimum age of World figures, as a multiple of the duration of their count. The factor limits the
+/// processor time for counting.
 const FIGURES_AGE_FACTOR: u32 = 20;
-/// Timeout for a World snapshot of the machine.
+/// Timeout for a World snapshot from the state machine.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between heartbeats of a rep.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Metrics of a BBS, and access to the driver for the figures of the World. The metrics outlive the machines
-/// of the BBS.
+/// Metrics of a BBS, which outlive its state machines. To count the figures of the World, the metrics have
+/// access to the driver.
 pub(crate) struct BbsMetrics {
     driven: MachineMetrics,
     lag: Arc<Lag>,
@@ -51,15 +51,15 @@ pub(crate) struct BbsMetrics {
     pub(crate) feed_dropped: Counter,
     pub(crate) spans_sent: Counter,
     pub(crate) spans_dropped: Counter,
-    /// State of the machine, as of its last turn.
+    /// State of the machine after its last turn (the handling of one batch of inputs).
     gauges: Mutex<Option<Gauges>>,
-    /// Append trouble of the machine, as of its last turn; `log` is the state of the stream that it last
-    /// read.
+    /// Problem with appends, as of the machine's last turn. `log` is the stream state that the machine read
+    /// last.
     trouble: Mutex<Option<AppendProblem>>,
     log: Mutex<Option<LogRow>>,
-    /// Reason that the machine stopped deciding.
+    /// Reason for which the machine stopped deciding.
     stop_reason: Mutex<Option<String>>,
-    /// Reason that the BBS has no journal yet.
+    /// Reason for which the BBS has no journal yet.
     waiting_reason: Mutex<Option<String>>,
     driver: Mutex<Weak<Driver>>,
     counted: tokio::sync::Mutex<Option<WorldFigures>>,
@@ -121,8 +121,8 @@ impl BbsMetrics {
         watch
     }
 
-    /// Records that the BBS has a journal. The end of the journal is compared with the position of the BBS
-    /// until the token is cancelled.
+    /// Records that the BBS has a journal. Until the token is cancelled, the end of the journal is compared
+    /// with the position of the BBS.
     pub(crate) fn set_journal(
         self: &Arc<Self>,
         watching: &MetricsRegistry,
@@ -138,7 +138,7 @@ impl BbsMetrics {
         *lock(&self.waiting_reason) = Some(why.to_owned());
     }
 
-    /// Records that a driver runs a new machine.
+    /// Records that a driver runs a new state machine.
     pub(in crate::wire) fn set_driver(&self, driver: &Arc<Driver>) {
         *lock(&self.driver) = Arc::downgrade(driver);
         *lock(&self.gauges) = None;
@@ -155,7 +155,7 @@ impl BbsMetrics {
         *lock(&self.stop_reason) = Some(why.to_owned());
     }
 
-    /// Returns the append trouble of the machine, if it has any.
+    /// Returns the machine's problem with appends. `None` if there is no problem.
     pub(crate) fn append_problem(&self) -> Option<AppendProblem> {
         lock(&self.trouble).clone()
     }
@@ -255,7 +255,7 @@ impl BbsMetrics {
         counted.as_ref().map(figures_samples).unwrap_or_default()
     }
 
-    /// Counts the figures of the World, off the deciding thread.
+    /// Counts the figures of the World. The count does not run on the thread that decides commands.
     async fn count(&self) -> Option<WorldFigures> {
         let driver = lock(&self.driver).upgrade()?;
         let (picture, observed): (WorldSnapshot, Box<Observed>) =

@@ -1,5 +1,5 @@
-//! Durations of commands by verb and outcome, and refusals by code. All of these are known in advance and
-//! have a fixed index, so counting allocates nothing and never waits.
+//! Durations of commands by verb and outcome, and refusals by code. All verbs, outcomes and codes are known
+//! in advance and have a fixed index, so counting allocates nothing and never waits.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use schemas::refusal::Class;
 use schemas::{Code, Refusal};
 use tokio::time::Instant;
 
-/// Verb of a message that changes something.
+/// Verb of a message that changes the state of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Client(ClientVerb),
@@ -67,7 +67,7 @@ impl ReceivedCommand {
 const CLIENT_VERBS: usize = ClientVerb::ALL.len();
 const OPERATOR_VERBS: usize = OperatorVerb::ALL.len();
 const AUCTIONEER_VERBS: usize = AuctioneerVerb::ALL.len();
-/// Commands that only reps send, and the sealing of secrets.
+/// Verbs of the commands that only reps send, and the verb that seals secrets.
 const OTHER_VERBS: [(Verb, &str); 4] = [
     (Verb::Seal, "secret.seal"),
     (Verb::Report, "cell.report"),
@@ -170,7 +170,7 @@ impl CommandMetrics {
         self.durations[verb.index()][Outcome::from_refusal(code) as usize].observe_duration(took);
     }
 
-    /// Returns samples for everything that has occurred.
+    /// Returns the samples of all durations and refusals that have occurred.
     pub(crate) fn samples(&self) -> Vec<Sample> {
         let mut told = vec![];
         for (verb, row) in Verb::all().zip(&self.durations) {

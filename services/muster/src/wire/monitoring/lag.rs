@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::lock;
 use crate::error::chain;
 
-/// Lag in entries at which a service stops being ready.
+/// Lag in entries at which a service is no longer ready.
 const MAX_LAG: u64 = 1_000;
 /// Interval between queries of the end of the journal, and the timeout of a query.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -25,11 +25,11 @@ pub(super) struct Lag {
 #[derive(Debug, Default)]
 struct Observation {
     end: Position,
-    /// Position to reach, and the time at which it was first observed.
+    /// Position to reach, and the time of its first observation.
     target: Option<(Position, Instant)>,
     /// Error of the last query of the end.
     error: Option<String>,
-    /// Reason that the entries cannot be read.
+    /// Reason why the entries cannot be read.
     unreadable: Option<String>,
 }
 
@@ -38,14 +38,14 @@ struct Observation {
 pub(super) struct LagReport {
     pub(super) entries: u64,
     pub(super) duration: Duration,
-    /// Reason that the lag is unknown.
+    /// Reason why the lag is unknown.
     pub(super) error: Option<String>,
-    /// Reason that the entries of the journal cannot be read.
+    /// Reason why the entries of the journal cannot be read.
     unreadable: Option<String>,
 }
 
 impl Lag {
-    /// Queries the end of the journal periodically until the token is cancelled.
+    /// Queries the end of the journal at intervals until the token is cancelled.
     pub(super) fn poll_end(
         self: &Arc<Self>,
         journal: Journal,

@@ -1,4 +1,4 @@
-//! Metrics that all services with a machine share.
+//! Metrics that all services with a state machine share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use metrics::catalogue as of;
 use metrics::family::Sample;
 use metrics::pulse::Pulse;
 
-/// Common metrics of a service that is on the bus and drives a machine.
+/// Common metrics of a service with a bus connection and a state machine.
 #[derive(Debug)]
 pub(super) struct MachineMetrics {
     bus: Bus,
-    /// Number of operations that the NATS server refused for lack of permission.
+    /// Number of operations that the NATS server refused because of a missing permission.
     permission_violations: Arc<AtomicU64>,
     pub(super) pulse: Pulse,
 }
@@ -30,7 +30,7 @@ impl MachineMetrics {
         ]
     }
 
-    /// Describes a loop that hangs. `None` if it does not hang.
+    /// Describes a hanging loop. `None` if the loop does not hang.
     pub(super) fn hang_description(&self) -> Option<String> {
         self.pulse
             .hang_time()

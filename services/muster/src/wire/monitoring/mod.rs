@@ -1,7 +1,8 @@
 //! Metrics and probes of services (docs/guides/monitor.md).
 //!
-//! Drivers count events with atomic additions, whether metrics are read or not. The state of a machine is
-//! queried on demand, from the machine or from a World snapshot.
+//! The drivers of the state machines count events with atomic additions, even if no program reads the
+//! metrics. The state of a machine is queried on demand, from the machine or from a snapshot of the World
+//! (the state folded from the log).
 //!
 //! | file | content |
 //! |---|---|
@@ -101,7 +102,7 @@ fn samples_by(
     values.into_iter().map(move |(name, value)| family.sample(vec![(label, name.to_owned())], value))
 }
 
-/// Describes whether a service leads, and its position.
+/// Returns the leadership and the position of a service as text.
 fn standing_text(standing: LeadershipStatus) -> String {
     let LeadershipStatus { position, leads, .. } = standing;
     format!("{} at position {position}", if leads { "leading" } else { "standby" })

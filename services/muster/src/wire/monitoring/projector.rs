@@ -20,7 +20,7 @@ pub(crate) struct ProjectorMetrics {
     refused: Arc<AtomicU64>,
     lag: Arc<Lag>,
     pulse: Pulse,
-    /// Position of the tables. `None` if there are none yet.
+    /// Position of the tables. `None` if no tables exist yet.
     position: Mutex<Option<Position>>,
     /// Error of the entry that stopped the projector. `None` while it continues.
     stop_reason: Mutex<Option<String>>,
@@ -61,7 +61,7 @@ impl ProjectorMetrics {
         self.pulse.record_end();
     }
 
-    /// Sets or clears the reason that the projector cannot continue.
+    /// Sets or clears the reason why the projector cannot continue.
     pub(crate) fn set_stop_reason(&self, why: Option<String>) {
         *lock(&self.stop_reason) = why;
     }

@@ -26,7 +26,7 @@ use crate::wire::drive::Observer;
 /// Minimum interval between two counts of the containers.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Metrics of a rep. They outlive its machines.
+/// Metrics of a rep. The metrics outlive the machines of the rep.
 #[derive(Debug)]
 pub(crate) struct RepMetrics {
     cell: CellId,

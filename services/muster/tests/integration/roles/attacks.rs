@@ -1,4 +1,4 @@
-//! Attacks that no permission of the server prevents, but Muster does.
+//! Attacks that Muster prevents, although no permission of the server prevents them.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use crate::support::eventually;
 use crate::support::plain::PlainClient;
 use crate::support::test_dir::ensure;
 
-/// Waiting time before a message counts as not sent.
+/// Waiting time after which a message counts as not sent.
 const GRACE: Duration = Duration::from_millis(300);
 
 /// Checks that a forged reply subject does not write to the log. The server does not check whether the
-/// requester may publish to its reply subject. The responder would thus write its own answer into the log.
+/// requester may publish to its reply subject. The responder's own answer could therefore be written into the
+/// log.
 pub(super) fn assert_forged_replies_are_not_logged(stage: &Stage) {
     let users = &stage.users;
     let mut client = users.plain("client-d-n", "muster.inbox.client.d.n");
@@ -50,7 +51,7 @@ pub(super) fn assert_forged_replies_are_not_logged(stage: &Stage) {
 }
 
 /// Checks that the server refuses queries in another user's name, and that queries with another user's inbox
-/// are dropped. No client can use up another user's budget or make the BBS write to another user.
+/// are dropped. A client can neither use up another user's budget nor make the BBS write to another user.
 pub(super) fn assert_no_impersonation(stage: &Stage) {
     let users = &stage.users;
     let mut client = users.plain("client-d-n", "muster.inbox.client.d.n");
@@ -72,7 +73,7 @@ pub(super) fn assert_no_impersonation(stage: &Stage) {
             client.publish("muster.query.client.d.n.lrp.list", &reply, b"{}");
         }
     }
-    // Dropped queries count against no budget, not even the sender's own.
+    // Dropped queries count against no budget, not even the budget of the sender.
     let read = client.request_json("muster.query.client.d.n.events.read", &json!({"limit": 1}));
     assert!(read["ok"].is_object(), "{read}");
     for other in &mut others {
@@ -81,7 +82,7 @@ pub(super) fn assert_no_impersonation(stage: &Stage) {
     let [_, operator] = &mut others;
     let read = operator.request_json("muster.query.operator.o.events.read", &json!({"limit": 1}));
     assert!(read["ok"].is_object(), "{read}");
-    // Only the rep of a cell may read its records.
+    // Only the rep of a cell may read the cell's records.
     let mut rep = users.plain("rep-c1", "muster.inbox.rep.c1.forger");
     let of = |cell: &str| json!({"cell_id": cell, "work": [], "at_least": null});
     let refused = rep.request_json("muster.query.rep.c1.cell.records", &of("c2"));
@@ -100,7 +101,7 @@ fn assert_log_is_intact(stage: &Stage) {
     auditor.ok("audit verify").expect_output(&["every decision was legal"]);
 }
 
-/// Makes the server deliver the whole log to a subject, as an insider with permission to follow the log can.
+/// Makes the server deliver the whole log to a subject, like an insider with permission to follow the log.
 fn deliver_log(insider: &mut PlainClient, to: &str) -> Value {
     let config = json!({"deliver_subject": to, "deliver_policy": "all", "ack_policy": "none"});
     let question = json!({"stream_name": "MUSTER", "config": config});
@@ -108,8 +109,9 @@ fn deliver_log(insider: &mut PlainClient, to: &str) -> Value {
 }
 
 /// Checks that services ignore messages that a consumer delivers. A consumer delivers to any subject, even if
-/// its creator may not publish there. The messages keep the subject under which they were stored. Server 2.15
-/// delivers only to subscribers of exactly that subject, other versions to patterns as well.
+/// its creator may not publish to that subject. The messages keep the subject under which they were stored.
+/// Server 2.15 delivers only to subscribers of exactly the delivery subject; other versions also deliver to
+/// patterns.
 pub(super) fn assert_consumer_messages_are_ignored(stage: &Stage) {
     let mut insider = stage.users.plain("projector", "muster.inbox.projector.insider");
     let orders = "muster.cell.c1.rep.perform";
@@ -138,8 +140,8 @@ pub(super) fn assert_consumer_messages_are_ignored(stage: &Stage) {
         eventually(&format!("{user} drops messages on {subject}"), || {
             let made = deliver_log(&mut insider, subject);
             assert!(made["error"].is_null(), "{subject}: {made}");
-            // The consumer expires a minute after its last subscriber is gone, so a revoked key leaves
-            // nothing behind.
+            // The consumer expires a minute after its last subscriber is gone, so a revoked key leaves no
+            // consumer behind.
             assert_eq!(made["config"]["inactive_threshold"], 60_000_000_000_u64, "{made}");
             ensure(dropped_count(stage, user) > before, || stage.log(user))
         });
@@ -158,12 +160,12 @@ pub(super) fn assert_consumer_messages_are_ignored(stage: &Stage) {
     });
 }
 
-/// Returns the number of messages that a service dropped because they were published elsewhere.
+/// Returns the number of messages that a service dropped because they were published on another subject.
 fn dropped_count(stage: &Stage, user: &str) -> usize {
     stage.log(user).matches("published on another subject").count()
 }
 
-/// Checks that ids that are other subjects or patterns are refused: in subjects, in bodies, and on the
+/// Checks that ids are refused if they are other subjects or patterns: in subjects, in bodies, and on the
 /// command line.
 pub(super) fn assert_invalid_ids_are_refused(stage: &Stage) {
     let users = &stage.users;
@@ -182,7 +184,8 @@ pub(super) fn assert_invalid_ids_are_refused(stage: &Stage) {
         assert!(answer["ok"].is_null(), "{guid:?}: {answer}");
     }
     client.errors().unwrap();
-    // A space ends the subject, so the rest becomes the reply subject. A line break ends the command.
+    // A space ends the subject, and the server reads the rest as the reply subject. A line break ends the
+    // command.
     for (line, refused) in [
         ("PUB muster.client.d.n.lrp.desire muster.event.lrp.0 2\r\n{}\r\n", None),
         ("PUB muster.client.d.* 2\r\n{}\r\n", Some("muster.client.d.*")),
@@ -195,8 +198,8 @@ pub(super) fn assert_invalid_ids_are_refused(stage: &Stage) {
     ] {
         client.send_raw(line);
         let mut complaints = client.errors().unwrap();
-        // The server sends this error for wildcards even if the client may publish there, and accepts the
-        // message.
+        // The server sends this error for every wildcard, even if it accepts the message because the client
+        // may publish on that subject.
         complaints.retain(|complaint| complaint != "-ERR 'Invalid Publish Subject'");
         let expected =
             refused.map(|subject| format!("-ERR 'Permissions Violation for Publish to \"{subject}\"'"));

@@ -25,7 +25,7 @@ pub(super) fn assert_only_revoked_user_is_disconnected(stage: &mut Stage) {
     assert_eq!((&told["action"], &told["server_reloaded"]), (&"revoked".into(), &true.into()));
     assert!(goes.wait_for_close(), "the revoked user stays connected");
     assert!(!users.folder.join("users/client-other-n.nk").exists());
-    // A copy of the revoked key, with another certificate of the authority.
+    // A copy of the revoked key, used with another certificate of the same authority.
     let with = |(name, value): (String, String)| {
         let file =
             |ending: &str| users.folder.join(format!("users/client-d-n.{ending}")).display().to_string();

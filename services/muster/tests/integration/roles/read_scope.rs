@@ -10,7 +10,7 @@ use crate::support::test_dir::ensure;
 /// Marker in every value that is not public.
 const CANARY: &str = "canary-4711";
 
-/// Desires one object of each kind that has an environment, with the canary in it.
+/// Creates one object of each kind that has an environment, with the canary in the environment.
 fn desire(client: &mut PlainClient) {
     let env = json!([{"name": "NAMED", "value": CANARY}]);
     let action = json!({"run": {"path": "true", "env": env}});
@@ -120,7 +120,8 @@ fn assert_loopback_callback_is_refused(client: &mut PlainClient) {
     });
 }
 
-/// Receives one event, which must not contain the canary. Returns `true` if it is the last expected event.
+/// Receives one event, which must not contain the canary. Returns `true` if the event is the last expected
+/// one.
 fn receive_event(listener: &mut PlainClient, told: &mut u32) -> bool {
     let message = listener.next().unwrap();
     let text = String::from_utf8_lossy(&message.payload);

@@ -1,4 +1,4 @@
-//! Certificates that are renewed and keys that are rotated while services run.
+//! Renewal of certificates and rotation of keys while services run.
 
 use std::fs;
 
@@ -7,9 +7,9 @@ use crate::support::Muster;
 use crate::support::eventually;
 use crate::support::test_dir::ensure;
 
-/// Checks that services follow renewed files without a restart, because they read them at each connect. A new
-/// authority renews every certificate, and two services get new nkeys. The server restarts when it trusts
-/// only the new authority. Copies of the old files give no access.
+/// Checks that services use renewed files without a restart, because they read the files at each connect. A
+/// new authority renews every certificate, and two services get new nkeys. The server restarts at the end of
+/// the renewal and trusts only the new authority. Copies of the old files give no access.
 pub(super) fn assert_services_follow_renewed_files(stage: &mut Stage) {
     let folder = stage.users.folder.clone();
     let shown = folder.display().to_string();

@@ -10,7 +10,7 @@ use crate::support::plain::PlainClient;
 use crate::support::test_dir::ensure;
 use crate::support::users::Users;
 
-/// Adds every role that the folder does not contain yet, and waits until the server accepts the last one.
+/// Adds every role that the folder lacks, and waits until the server accepts the last of these roles.
 pub(super) fn add_all_roles(users: &Users) {
     let listed = users.anonymous().json(&format!("auth list {}", users.folder.display()));
     let known: BTreeSet<&str> =
@@ -24,7 +24,8 @@ pub(super) fn add_all_roles(users: &Users) {
     });
 }
 
-/// Checks that a client without a certificate of the authority, or without the nkey of a user, is rejected.
+/// Checks that the server rejects a client without a certificate of the authority, and a client without the
+/// nkey of a user.
 pub(super) fn assert_strangers_are_rejected(users: &Users) {
     assert!(!users.accepts_without_nkey(None), "without a certificate");
     assert!(!users.accepts_without_nkey(Some("rep-c1")), "with a certificate, without an nkey");

@@ -7,7 +7,7 @@ use super::Stage;
 use crate::support::test_dir::ensure;
 use crate::support::{Muster, eventually};
 
-/// Checks that a process of a client is placed, runs, can be queried and ends, and that a task runs.
+/// Checks that a client can create, query and remove a process that runs, and that a task runs.
 pub(super) fn assert_client_is_served(stage: &Stage) {
     let mut client = stage.users.plain("client-d-n", "muster.inbox.client.d.n");
     let mut listener = stage.users.plain("client-d-n", "muster.inbox.client.d.n.listener");
@@ -49,8 +49,8 @@ pub(super) fn assert_client_is_served(stage: &Stage) {
     assert_identity_comes_from_credentials(stage);
 }
 
-/// Talks to a program in a container like any NATS client. Another client of the domain is refused, but may
-/// run programs of its own.
+/// Exchanges messages with a program in a container, like any NATS client. Another client of the domain is
+/// refused, but may run programs of its own.
 fn assert_only_owner_talks_to_program(stage: &Stage, ask: &mut impl FnMut(&str, Value) -> Value) {
     let exec = json!({"path": "sh", "args": ["-c", "read line; echo got $line; exit 3"]});
     let body = json!({"process_guid": "web", "index": 0, "exec": exec});
@@ -62,7 +62,7 @@ fn assert_only_owner_talks_to_program(stage: &Stage, ask: &mut impl FnMut(&str, 
     let refused = other.request_json("muster.client.d.other.instance.exec-io", &talk);
     assert_eq!(refused["refused"]["code"], "ResourceNotFound", "{refused}");
     let mut client = stage.users.plain("client-d-n", "muster.inbox.client.d.n.talk");
-    // The cell may learn of the program with a delay.
+    // The BBS may notify the cell of the program with a delay.
     let told = eventually("the program has exited", || {
         let told = client.request_json("muster.client.d.n.instance.exec-io", &talk);
         ensure(!told["ok"]["end"].is_null(), || told.to_string()).map(|()| told)
@@ -75,7 +75,7 @@ fn assert_only_owner_talks_to_program(stage: &Stage, ask: &mut impl FnMut(&str, 
     assert_eq!(said.expect_status(0).out, "mine\n");
 }
 
-/// Checks that the command line takes its identity from its credentials alone.
+/// Checks that the command line takes its identity only from its credentials.
 fn assert_identity_comes_from_credentials(stage: &Stage) {
     let client = stage.users.muster("client-d-other");
     client.ok("domain refresh d");
@@ -87,8 +87,8 @@ fn assert_identity_comes_from_credentials(stage: &Stage) {
         .expect_output(&["no permission to publish on muster.client.other.other.domain.upsert"]);
 }
 
-/// Checks that an auditor and an operator read the log and a projector copies it into tables. None of them
-/// writes to the log.
+/// Checks that an auditor and an operator read the log, and that a projector copies the log into tables. None
+/// of these users writes to the log.
 pub(super) fn assert_readers_are_read_only(stage: &Stage) {
     let file = stage.place.path().join("log.jsonl").display().to_string();
     for user in ["auditor-a", "operator-o"] {
@@ -108,7 +108,7 @@ pub(super) fn assert_readers_are_read_only(stage: &Stage) {
     });
 }
 
-/// Checks that an operator can evacuate a cell, and that its rep leaves.
+/// Checks that an operator can evacuate a cell, and that the rep of the cell leaves.
 pub(super) fn evacuate_cell(stage: &Stage) {
     let operator = stage.users.muster("operator-o");
     operator.ok("cell evacuate c1 --reason maintenance");

@@ -1,4 +1,5 @@
-//! Acts of users, and faults, by the command line and by signals.
+//! Acts of a story: commands of users, and faults. Commands are sent by the command line, and faults are
+//! caused by signals.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -78,7 +79,7 @@ impl Stage {
                 for subject in ["muster.event.lrp.0", "muster.event.task.1"] {
                     plain.try_publish(subject, b"malformed");
                 }
-                // The server has received both messages when it answers this later request.
+                // When the server answers this later request, it has already received both messages.
                 plain.request("muster.query.client.shop.me.cluster.show", b"{}");
             }
             Act::PowerCut { unsynced: 0 } => {
@@ -126,7 +127,7 @@ impl Stage {
         }
     }
 
-    /// Suspends a service for this real time, even if the story time stops.
+    /// Suspends a service for `time` in real time. The suspension ends even if the story time stops.
     fn pause(&self, node: Node, time: Duration) {
         if let Some(service) = self.cluster.services.get(&node.to_string()) {
             let pid = service.pid();
@@ -138,7 +139,7 @@ impl Stage {
         }
     }
 
-    /// Kills everything that runs on a cell and deletes its folder, except for the rep's id. The machine thus
+    /// Kills everything that runs on a cell and deletes its folder, except for the rep's id. The machine then
     /// returns with the same identity.
     fn wipe(&self, cell: usize) {
         let folder = self.cluster.place.path().join(Node::Rep(cell).to_string());
@@ -155,10 +156,10 @@ impl Stage {
         }
     }
 
-    /// Sends a client's request and checks the answer. The command line is used for the workload's domain,
-    /// and a plain NATS client for other domains.
+    /// Sends a client's request and checks the answer. Requests of the workload's domain use the command
+    /// line. Requests of other domains use a plain NATS client.
     fn send_request(&self, domain: &Domain, ask: &Ask, answer: Option<Answer>, act: &Act) {
-        // `muster apply` would update a process that exists instead of being refused.
+        // A desire of an existing process must be refused, but `muster apply` would update the process.
         let is_refused_desire =
             answer.is_some() && matches!(ask, Ask::Desire { .. } | Ask::DesireGlobal { .. });
         let by_command_line = *domain == workload::domain() && !is_refused_desire;
@@ -167,7 +168,7 @@ impl Stage {
         assert_eq!(told, Some(answer.unwrap_or(Answer::Done)), "{act}: {said}");
     }
 
-    /// Sends a request like any NATS client.
+    /// Sends a request in the same way as any NATS client.
     fn request(&self, domain: &Domain, ask: &Ask) -> (Option<Answer>, String) {
         let (noun, verb) = ask.command(domain).noun_and_verb();
         let subject = format!("muster.client.{domain}.stranger.{noun}.{verb}");
@@ -188,7 +189,8 @@ impl Stage {
             Ask::Scale { process, instances } => format!("lrp scale {process}={instances} --detach"),
             Ask::Rank { process, priority } => format!("lrp update {process} --priority {priority} --detach"),
             Ask::Describe { process, text } => format!("lrp update {process} --annotation {text} --detach"),
-            // The command line changes definitions and policies only by a file that specifies the whole process.
+            // To change definitions and policies, the command line needs a file that specifies the whole
+            // process.
             Ask::Deploy { .. } | Ask::Policy { .. } => return self.request(domain, ask),
             Ask::Activate(process, definition) => format!("lrp activate {process} {definition} --detach"),
             Ask::Restart(process) => format!("lrp restart {process} --detach"),

@@ -1,4 +1,4 @@
-//! Time of a story. It stops while an act is carried out, and while an expectation is overdue.
+//! Story time. The clock stops while an act is carried out, and while an expectation is overdue.
 
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,12 @@ impl Clock {
         (self.began.elapsed() - self.stopped_total).saturating_sub(self.stopped_for())
     }
 
-    /// Returns the time for which the clock has now been stopped, or zero if it runs.
+    /// Returns the time since the clock was stopped; zero if the clock runs.
     pub(super) fn stopped_for(&self) -> Duration {
         self.stopped_at.map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// Stops the clock, or lets it run.
+    /// Stops the clock, or lets the clock run.
     pub(super) fn set_stopped(&mut self, stand: bool) {
         match (self.stopped_at, stand) {
             (None, true) => self.stopped_at = Some(Instant::now()),

@@ -1,5 +1,5 @@
-//! Owners of tasks: an HTTP server that receives completion callbacks. It answers with success at `/well` and
-//! with an error elsewhere.
+//! Owner of tasks: an HTTP server that receives completion callbacks. The server answers with success at
+//! `/well`, and with an error at all other paths.
 
 use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::http::{self, PostRequest};
 
-/// Callback server, with the tasks whose completion it acknowledged.
+/// Callback server, with the tasks whose completion callbacks it acknowledged.
 pub(super) struct Owner {
     pub(super) url: String,
     acknowledged: Arc<Mutex<BTreeSet<TaskGuid>>>,
@@ -25,7 +25,7 @@ impl Owner {
         let known = Arc::clone(&acknowledged);
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                // A caller that disconnects early has reported nothing.
+                // A caller that disconnects early has reported no completion.
                 drop(answer(connection, &known));
             }
         });

@@ -1,4 +1,4 @@
-//! Services of a story, and the facts about them.
+//! Services of a story (a planned sequence of acts and faults), and the facts about these services.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -135,7 +135,7 @@ impl Stage {
     }
 }
 
-/// Starts or restarts a service of a shape.
+/// Starts or restarts a service of a cluster with this shape.
 fn start(cluster: &mut Cluster, shape: Shape, node: Node) {
     let name = node.to_string();
     let monitoring = cluster.server.monitoring();

@@ -11,7 +11,7 @@ const NEGLIGIBLE: Duration = Duration::from_millis(500);
 /// Seconds of sleep that exceed any test.
 const ENDLESS_SECONDS: &str = "100000";
 
-/// Returns the body of a request: that of the simulator, with programs that really run.
+/// Returns the body of a request. The body is that of the simulator, but its programs really run.
 pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
     let mut spec = ask.command(domain).body();
     match ask {

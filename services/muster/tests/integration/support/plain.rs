@@ -1,4 +1,5 @@
-//! Plain NATS client, as any language has one. It implements the text protocol and uses no Muster code.
+//! Plain NATS client, like those of other programming languages. It implements the text protocol and uses no
+//! Muster code.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::test_dir::TIMEOUT;
 
-/// Waiting time before a message counts as not sent. Every answer takes a fraction of it.
+/// Time after which a message that has not arrived counts as not sent. Every answer arrives in a fraction of
+/// this time.
 const GRACE: Duration = Duration::from_millis(1500);
 
 /// Received message.

@@ -17,7 +17,7 @@ use super::test_dir::{TIMEOUT, ensure, eventually};
 
 /// Number of log lines that a service prints when its test fails.
 const LAST_LINES: usize = 40;
-/// Timeout of a command. Some commands wait for half a minute on their own.
+/// Timeout of a command. Some commands wait for up to half a minute themselves.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the program without the settings of the user who runs the tests.
@@ -121,7 +121,8 @@ impl Muster {
         Ok(rows.as_array().unwrap().clone())
     }
 
-    /// Waits until a process has exactly this number of instances and all are RUNNING. Returns their rows.
+    /// Waits until a process has exactly this number of instances and all of them are RUNNING. Returns their
+    /// rows.
     pub(crate) fn wait_until_running(&self, process: &str, count: usize) -> Vec<Value> {
         eventually(&format!("{count} instances of {process} run"), || {
             let rows = self.instances(process)?;
@@ -161,7 +162,7 @@ pub(crate) fn end(mut command: Command, line: String) -> CommandOutput {
     CommandOutput { line, code: status.code().unwrap(), out, err }
 }
 
-/// Reads a stream to its end in a thread of its own, so that the program never blocks on it.
+/// Reads a stream to its end in a separate thread, so that the writing program never blocks.
 fn read_in_thread(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut text = String::new();
@@ -182,7 +183,7 @@ impl CommandOutput {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Parses the refusal, the last line of standard error, as JSON.
+    /// Parses the last line of standard error, which is the refusal, as JSON.
     pub(crate) fn refusal(&self) -> Value {
         let line = self.err.lines().last().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -197,7 +198,7 @@ impl CommandOutput {
     }
 }
 
-/// Program that runs until it is stopped. It is killed on drop.
+/// Program that runs until it is stopped. The program is killed on drop.
 pub(crate) struct Service {
     name: String,
     child: Child,
@@ -206,7 +207,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts `muster` with these arguments and variables. Its output is appended to a file.
+    /// Starts `muster` with these arguments and variables. The output is appended to a file.
     pub(crate) fn start(name: &str, log: &Path, args: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = muster();
         command.args(args).envs(variables.iter().copied());
@@ -242,17 +243,17 @@ impl Service {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// Returns the path of its log.
+    /// Returns the path of the service's log.
     pub(crate) fn log_path(&self) -> &Path {
         &self.log
     }
 
-    /// Returns its log so far.
+    /// Returns the current content of the service's log.
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
 
-    /// Waits until its log contains a word.
+    /// Waits until the service's log contains a word.
     pub(crate) fn wait_for_log(&mut self, word: &str) {
         eventually(&format!("the log of {} contains {word:?}", self.name), || {
             ensure(self.log().contains(word), || self.log())

@@ -1,4 +1,4 @@
-//! Pseudo-terminal of a test, with a program on it.
+//! Pseudo-terminal of a test, with a program that uses it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 /// User's side of a pseudo-terminal.
 pub(crate) struct Terminal {
     user_side: File,
-    /// Kept open, so that its modes can be read after the program has exited.
+    /// Program's side, kept open so that the terminal's modes can be read after the program has exited.
     program_side: File,
 }
 
@@ -32,7 +32,7 @@ impl Terminal {
         let mut log = File::options().create(true).append(true).open(log).unwrap();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // Reading fails when no process has the other side open.
+            // A read fails when no process has the program's side open.
             while let Ok(count @ 1..) = shown.read(&mut bytes) {
                 log.write_all(&bytes[..count]).unwrap();
             }
@@ -55,7 +55,8 @@ impl Terminal {
         tcsetwinsize(&self.program_side, size).unwrap();
     }
 
-    /// Returns `true` if the terminal has the modes that a shell expects: echo, line by line, with signals.
+    /// Returns `true` if the terminal has the modes that a shell expects: echo, line-by-line input, and
+    /// signals.
     pub(crate) fn is_in_shell_mode(&self) -> bool {
         let modes: Termios = tcgetattr(&self.program_side).unwrap();
         modes.local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)

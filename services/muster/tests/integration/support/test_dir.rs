@@ -8,10 +8,11 @@ use tempfile::TempDir;
 
 use super::containers;
 
-/// Timeout of everything that normally takes a moment. Machines are busy.
+/// Timeout of every operation that normally takes a moment. A busy machine needs more time.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Folder of a test and the processes that run in it. Dropping it removes both.
+/// Folder of a test and the processes that run in it. Dropping a `TestDir` removes both the folder and the
+/// processes.
 pub(crate) struct TestDir {
     folder: TempDir,
     started: Instant,
@@ -46,7 +47,7 @@ impl Drop for TestDir {
     }
 }
 
-/// Waits until `look` succeeds. Panics with its last error after [`LIMIT`].
+/// Waits until `look` succeeds. Panics with the last error of `look` after [`TIMEOUT`].
 pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
     wait_within(TIMEOUT, what, look)
 }

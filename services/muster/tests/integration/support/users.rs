@@ -18,8 +18,8 @@ use super::cluster::{RUNTIME, Server};
 use super::plain::{PlainClient, Transport, read_info};
 use super::{Muster, Service, TestDir};
 
-/// Maximum number of attempts to start a server, each with other ports, because another process may take a
-/// free port first.
+/// Maximum number of attempts to start a server. Another process may take a free port first, so each attempt
+/// uses other ports.
 const START_ATTEMPTS: usize = 5;
 
 /// Server, with the folder of its users.
@@ -103,8 +103,8 @@ impl Users {
         plain
     }
 
-    /// Returns `true` if the server accepts an encrypted connection without an nkey. It is made with the
-    /// certificate of a user, or without one.
+    /// Returns `true` if the server accepts an encrypted connection without an nkey. The connection is made
+    /// with the certificate of a user, or without a certificate.
     pub(crate) fn accepts_without_nkey(&self, certificate: Option<&str>) -> bool {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         read_info(&mut stream);
@@ -120,8 +120,8 @@ fn free_addresses() -> [String; 2] {
     held.map(|held| held.local_addr().unwrap().to_string())
 }
 
-/// Encrypts a connection whose server has sent its INFO line. Returns the transport to a bridge that
-/// encrypts everything sent over it.
+/// Encrypts a connection whose server has sent its INFO line. Returns the transport to a bridge. The bridge
+/// encrypts all data that is sent over the transport.
 fn encrypted(
     stream: TcpStream,
     authority: &Path,

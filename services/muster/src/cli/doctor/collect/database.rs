@@ -1,4 +1,4 @@
-//! Collects facts about the database that a projector writes, and its lag behind the journal.
+//! Collects facts about the database of a projector, and the projector's lag behind the journal.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ fn database_url(named: Option<&Url>, global: &Global) -> Fact<Url> {
     Ok(url.clone())
 }
 
-/// Returns the end of the journal, and the age of the first entry after a position. The age is `None` if
-/// there is no such entry, or if it cannot be read.
+/// Returns the end of the journal, and the age of the first entry after a position. The age is `None` if this
+/// entry does not exist or cannot be read.
 async fn lag(position: Position, global: &Global) -> Fact<(Position, Option<Duration>)> {
     let journal = inspect_journal(global).await.map_err(|failure| Unknown::Skipped(failure.message))?;
     let failed = |error: journal::JournalError| Unknown::Skipped(chain(&error));

@@ -1,4 +1,5 @@
-//! Collects facts about this host as a cell. It runs a container as a rep would, in a temporary folder.
+//! Collects facts about this host's ability to be a cell. For this purpose, it runs a container in a
+//! temporary folder in the same way as a rep.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use super::super::facts::{Fact, Host, Unknown};
 use crate::error::chain;
 use crate::serve::shim_command;
 
-/// Cell id of the trial.
+/// Cell id for the trial container.
 const TRIAL_CELL: &str = "doctor";
 /// Mount point of cgroup version 2 on a host without version 1.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
@@ -44,7 +45,8 @@ fn numeric_setting(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Returns the host setting that prevents this user from creating namespaces, if there is one.
+/// Returns the host setting that prevents this user from creating namespaces. `None` if there is no such
+/// setting.
 fn namespace_restriction(is_root: bool) -> Option<String> {
     let most = "/proc/sys/user/max_user_namespaces";
     if numeric_setting(most) == Some(0) {

@@ -23,7 +23,7 @@ impl Endpoint {
     /// Parses `HOST:PORT` or the URL of a metrics page.
     ///
     /// # Errors
-    /// The text is neither.
+    /// The text has neither of the two forms.
     pub(in super::super) fn parse(text: &str) -> Result<Self, InvalidValue> {
         let expected = "HOST:PORT or a URL, such as 127.0.0.1:9464 or http://127.0.0.1:9464/metrics";
         let invalid = || InvalidValue::new("metrics address", text, expected);

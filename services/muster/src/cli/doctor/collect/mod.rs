@@ -72,7 +72,7 @@ async fn collect_from_nats(args: &DoctorArgs, global: &Global) -> Collected {
     );
     let rights = server::try_permissions(&connected).await;
     let durability = match &cluster.row {
-        // A BBS that verified durability is trusted if no monitoring address is given.
+        // If no monitoring address is given, the durability that the BBS verified is trusted.
         Ok(row) if args.monitoring.is_empty() && row.durability == Durability::Synced.to_string() => {
             Durability::Synced
         }

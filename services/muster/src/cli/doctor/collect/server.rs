@@ -26,21 +26,21 @@ use crate::serve::{Nats, identity};
 
 /// Timeout of each request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// Number of round-trip measurements. The shortest one counts.
+/// Number of round-trip measurements. The result is the shortest measurement.
 const ROUND_TRIP_SAMPLES: u32 = 3;
 
 /// Connection to a NATS server, and the identity of this program there.
 pub(super) struct Connected {
     connection: Connection,
-    /// Role named in the credentials. If they name none, the role of a client is assumed.
+    /// Role named in the credentials. If the credentials name no role, the role of a client.
     role: Role,
     /// `true` if the credentials name the role.
     role_is_known: bool,
-    /// Second connection of the same user, for trying permissions.
+    /// Second connection of the same user. Used to try permissions.
     trial: Connection,
     /// Caller in the subjects of this program's queries. `None` if the role sends no queries.
     caller: Option<Caller>,
-    /// Connection name, and subject prefix of its replies.
+    /// Connection name, and subject prefix of the replies to this connection.
     name_and_inbox: (String, String),
 }
 
@@ -52,8 +52,8 @@ pub(super) async fn connect(nats: &Nats, global: &Global) -> Result<Connected, N
     let role = said.clone().unwrap_or(Role::Client(domain, name));
     let inbox = inbox(&role, id.clone());
     let caller = inbox.as_ref().and_then(Caller::from_inbox);
-    // An administrator has no `Inbox`, but the subject of its inbox also consists of the root and the name of
-    // its role.
+    // An administrator has no `Inbox`. The subject of an administrator's inbox also consists of the root and
+    // the name of the role.
     let inbox = inbox.map_or_else(
         || format!("{INBOX_ROOT}{}", role.to_string().replace(' ', ".")),
         |inbox| inbox.to_string(),
@@ -65,7 +65,7 @@ pub(super) async fn connect(nats: &Nats, global: &Global) -> Result<Connected, N
     Ok(Connected { connection, role, role_is_known: said.is_some(), trial, caller, name_and_inbox })
 }
 
-/// Returns the inbox of a role, or `None` for a role that takes no part in the bus.
+/// Returns the inbox of a role. `None` for a role that does not use the bus.
 fn inbox(role: &Role, id: ServiceId) -> Option<Inbox> {
     Some(match role.clone() {
         Role::BbsWriter => Inbox::BbsWriter(id),
@@ -133,8 +133,8 @@ fn certificates(global: &Global) -> Fact<Vec<Certificate>> {
 /// Returns a subject on which the role may send a request that changes nothing.
 fn harmless_subject(Connected { role, caller, .. }: &Connected) -> Option<String> {
     let rights = role.rights()?;
-    // No service subscribes to the example subject of a command, so only the server answers and no command is
-    // carried out.
+    // No service subscribes to the example subject of a command. So only the server answers, and no command
+    // is carried out.
     let command = rights.publishes.first().filter(|_| matches!(role, Role::Client(..) | Role::Operator(_)));
     let info = format!("$JS.API.STREAM.INFO.{}", journal::STREAM);
     let query = caller.as_ref().map(|caller| caller.query(QueryVerb::ClusterShow));
@@ -167,8 +167,8 @@ async fn round_trip(connected: &Connected) -> Fact<Duration> {
 
 pub(super) async fn stream_facts(connected: &Connected, wanted: usize) -> Fact<Stream> {
     let asked = clock::now();
-    // The latency covers only the request for the stream's state. The examination reads the last entry after
-    // that.
+    // The latency covers only the request for the stream's state. The examination reads the last entry
+    // afterwards.
     match examine::examine_stream(&connected.connection, wanted).await {
         Ok(seen) => Ok(Stream { request_times: (asked, asked + seen.latency), examination: seen }),
         Err(error @ ExamineError::Forbidden(_)) => {
@@ -181,7 +181,7 @@ pub(super) async fn stream_facts(connected: &Connected, wanted: usize) -> Fact<S
 }
 
 /// Reads the first, the last and sampled entries from each named server over a separate connection. A server
-/// answers from its own replica as long as the replica is up to date.
+/// answers from its own replica if the replica is up to date.
 pub(super) async fn read_entries(
     connected: &Connected,
     nats: &Nats,
@@ -248,7 +248,7 @@ pub(super) async fn query_health(monitoring: &[String]) -> Fact<Vec<(String, Res
     Ok(all)
 }
 
-/// Tries the permissions that the role needs, and one that it must not have.
+/// Tries the permissions that the role needs, and one permission that the role must not have.
 pub(super) async fn try_permissions(connected: &Connected) -> Fact<Permissions> {
     let Connected { role, role_is_known, trial, connection: _, caller: _, name_and_inbox: _ } = connected;
     let question = harmless_subject(connected).ok_or_else(|| {
@@ -263,7 +263,7 @@ pub(super) async fn try_permissions(connected: &Connected) -> Fact<Permissions> 
         }
     }
     let tried = publishes.len() + subscribes.len();
-    // Subject in the inbox of another role. No message is ever published on it, and the server must deny the
+    // Subject in the inbox of another role. No program publishes on this subject. The server must deny the
     // subscription.
     let others = all.denied.into_iter().find_map(|probe| match probe {
         Probe::Subscribe(subject) => {

@@ -25,8 +25,8 @@ pub(super) fn checks(on: &NatsFacts, clocks: Option<&ClocksRow>) -> Vec<Check> {
             "the server's time comes with the stream's state, which is unknown",
         ),
     };
-    // If no BBS answers, the last entry is used: it contains the time of the BBS that wrote it and the time
-    // of the server.
+    // If no BBS answers, the last entry is used. This entry contains the time of the BBS that wrote it, and
+    // the time of the server.
     let bbs = match (clocks, &on.stream) {
         (None, Ok(stream)) => last_entry_clock(stream),
         (clocks, Ok(_) | Err(_)) => bbs_clock(clocks),
@@ -82,8 +82,8 @@ fn check_offset(check: &'static str, found: String, surely: Duration) -> Check {
     }
 }
 
-/// Compares the clock of the BBS that wrote the last entry with the server's clock. The entry has the times
-/// of both.
+/// Compares the clock of the BBS that wrote the last entry with the server's clock. The entry contains the
+/// times of both clocks.
 fn last_entry_clock(stream: &Stream) -> Check {
     let Some(last) = &stream.examination.last else {
         return Check::skipped("clock.bbs", "no BBS answers, and the log has no readable entry");

@@ -12,7 +12,7 @@ use super::super::check::Check;
 use super::super::facts::Cluster;
 use super::unknown_fact;
 
-/// Minimum lag of a service behind the log, in entries, that counts as a problem.
+/// Maximum lag of a service behind the log, in entries. A larger lag counts as a problem.
 const MAX_LAG: u64 = 1_000;
 /// Maximum number of names in a finding.
 const MAX_NAMES: usize = 5;
@@ -85,7 +85,7 @@ fn leader(row: &ClusterRow, role: Role) -> Check {
     if *lag >= MAX_LAG { check.advise("check the load of its host, and its log") } else { check }
 }
 
-/// Checks that the log accepts entries, as reported by the BBSs.
+/// Checks that the log accepts entries, according to the reports of the BBSs.
 fn appends(row: &ClusterRow) -> Check {
     let of_appends =
         |finding: &&Finding| matches!(finding.code, FindingCode::AppendsFail | FindingCode::AppendsSlow);

@@ -1,5 +1,5 @@
-//! Check of permission violations that services had on the server. Each one is a configuration error or an
-//! attempt at unauthorised access.
+//! Check of permission violations that services had on the server. Each violation is a configuration error or
+//! an attempt at unauthorised access.
 
 use super::super::super::words::count;
 use super::super::check::Check;

@@ -68,7 +68,8 @@ pub(super) fn run_checks(facts: &Facts) -> Report {
     Report::new(checks)
 }
 
-/// Returns the report if there is no connection to a cluster. `failed` is the check that reports this.
+/// Returns the report if there is no connection to a cluster. `failed` is the check that reports the missing
+/// connection.
 pub(super) fn unconnected_report(failed: Check, host: &Fact<Host>) -> Report {
     let mut checks = vec![failed];
     let skipped = |check| Check::skipped(check, "no connection");

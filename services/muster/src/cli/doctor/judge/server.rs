@@ -7,7 +7,7 @@ use super::super::check::Check;
 use super::super::facts::{Certificate, Fact, Folder, NoConnection, Permissions, Server};
 use super::unknown_fact;
 
-/// Remaining days of a certificate below which the check fails, and below which it warns.
+/// Remaining days of a certificate: the check fails below the first value and warns below the second.
 const EXPIRY_FAILURE_DAYS: u64 = 3;
 const EXPIRY_WARNING_DAYS: u64 = 30;
 

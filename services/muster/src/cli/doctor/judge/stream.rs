@@ -8,12 +8,13 @@ use super::super::check::Check;
 use super::super::facts::{Fact, Folder, NatsFacts, Reading, Storage, Stream};
 use super::{Unknown, bytes_text, unknown_fact};
 
-/// Usage of a storage limit, in percent, at which the check warns, and usage at which it fails.
+/// Usage of a storage limit, in percent: the check warns at the first value and fails at the second.
 const USAGE_THRESHOLDS: (u64, u64) = (80, 95);
-/// Default maximum number of consumers that a server allows on a stream. At this number, no further program
-/// can follow the log.
+/// Default maximum number of consumers that a server allows on a stream. When it is reached, no further
+/// program can follow the log.
 const CONSUMERS_ALLOWED: usize = 1_000;
-/// Minimum number of consumers for a warning. A cluster needs one for each BBS, auctioneer and projector.
+/// Number of consumers at which the check warns. A cluster needs one consumer for each BBS, auctioneer and
+/// projector.
 const MANY_CONSUMERS: usize = 200;
 /// Advice for a compressed stream.
 const COMPRESSION_ADVICE: &str =
@@ -21,7 +22,7 @@ const COMPRESSION_ADVICE: &str =
 /// Advice for a full disk of a NATS server.
 const FULL_DISK_ADVICE: &str = "free disk space on that server, then restart it: after a failed write \
                                 nats-server stores nothing until a restart";
-/// Free disk space, in bytes, below which the check warns, and below which it fails.
+/// Free disk space in bytes: the check warns below the first value and fails below the second.
 const FREE_THRESHOLDS: (u64, u64) = (1 << 30, 100 << 20);
 
 pub(super) fn checks(on: &NatsFacts) -> Vec<Check> {
