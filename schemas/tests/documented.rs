@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use schemars::{JsonSchema, SchemaGenerator};
 use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
@@ -27,7 +27,9 @@ use schemas::spec::{self, ClientCommand, client_command};
 use schemas::{Refusal, limits};
 use serde_json::{Map, Value, json};
 
-use crate::golden::{WRITE_VARIABLE, dispatch, exec, folder, job, lrp, may_write, parameterised, periodic};
+use fixtures::pages::{WRITE_VARIABLE, check_tables, may_write};
+
+use crate::golden::{dispatch, exec, folder, job, lrp, parameterised, periodic};
 use crate::shapes::{
     CellEvacuate, DomainUpsert, Environment, InstanceExec, LrpActivate, LrpDesire, LrpRemove, LrpRestart,
     LrpRetire, LrpRetry, LrpSteer, LrpUpdate, ParameterisedDesire, ParameterisedDispatch,
@@ -770,31 +772,6 @@ fn generated_quota_table_of_model_page_matches_defaults() {
         &page("internals/model/domains-and-quotas.md"),
         &BTreeMap::from([("quotas", quota_table())]),
     );
-}
-
-/// Checks the generated tables of a document. Writes them instead if `MUSTER_WRITE_GOLDEN` is set.
-fn check_tables(document: &Path, tables: &BTreeMap<&'static str, String>) {
-    let name = document.file_name().unwrap().display();
-    let mut text = fs::read_to_string(document).unwrap();
-    for (place, table) in tables {
-        let begin = format!("<!-- made: {place} -->\n");
-        let at = text.find(&begin).unwrap_or_else(|| panic!("docs/{name} has no place for {place}"));
-        let from = at + begin.len();
-        let to = from + text[from..].find("<!-- end -->").unwrap();
-        // A link within the page has no file name.
-        let made = format!("{}\n", table.trim_end()).replace(&format!("]({name}#"), "](#");
-        if may_write() {
-            text.replace_range(from..to, &made);
-        }
-        assert!(
-            text[from..].starts_with(&made) && text[from + made.len()..].starts_with("<!-- end -->"),
-            "docs/{name}: {place} differs from the types: run {WRITE_VARIABLE}=1 cargo test -p schemas \
-             documented"
-        );
-    }
-    if may_write() {
-        fs::write(document, text).unwrap();
-    }
 }
 
 #[test]

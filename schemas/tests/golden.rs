@@ -9,6 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fixtures::pages::{WRITE_VARIABLE, may_write};
 use schemas::action::{
     Action, ChecksumAlgorithm, Download, EmitProgress, Group, ResourceLimits, Run, Sealed, Secret, Timeout,
     Try, Upload, Variable,
@@ -55,14 +56,8 @@ use crate::common::{id, instance, net_info, place};
 /// Files in the folder of the golden files that are JSON Schemas.
 pub(crate) const SCHEMAS: [&str; 3] = ["schema.json", "commands.json", "queries.json"];
 
-pub(crate) const WRITE_VARIABLE: &str = "MUSTER_WRITE_GOLDEN";
-
 pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden")
-}
-
-pub(crate) fn may_write() -> bool {
-    std::env::var_os(WRITE_VARIABLE).is_some()
 }
 
 fn explanation() -> Option<Box<Explanation>> {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use fixtures::pages::{WRITE_VARIABLE, may_write};
 use projections::{Reader, World, snapshot};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
@@ -17,8 +18,6 @@ use schemas::checksum::crc64;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::{DecisionId, EvaluationId};
 use schemas::{Entry, Position, Timestamp, evaluation};
-
-const WRITE_VARIABLE: &str = "MUSTER_WRITE_GOLDEN";
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -44,7 +43,7 @@ fn snapshot_bytes_match_pinned_version() {
     }
     let pinned = std::fs::read_to_string(path("snapshot.txt")).unwrap_or_default();
     let first = |text: &str| text.lines().next().map(str::to_owned);
-    if text != pinned && first(&text) != first(&pinned) && std::env::var_os(WRITE_VARIABLE).is_some() {
+    if text != pinned && first(&text) != first(&pinned) && may_write() {
         return std::fs::write(path("snapshot.txt"), text).unwrap();
     }
     assert_eq!(
@@ -58,7 +57,7 @@ fn snapshot_bytes_match_pinned_version() {
 /// continued by a random log.
 fn history() -> Vec<Entry> {
     let path = path("history.jsonl");
-    if !path.exists() && std::env::var_os(WRITE_VARIABLE).is_some() {
+    if !path.exists() && may_write() {
         let mut log = crate::rows::full_log();
         let mut runner = TestRunner::deterministic();
         for _ in 0..8 {

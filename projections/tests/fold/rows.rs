@@ -297,7 +297,7 @@ fn rows_match_golden_file() {
             query.answer(&world, &observed).map_or_else(|refusal| refusal.to_string(), |json| lines(&json));
         writeln!(text, "## {name}\n{answer}\n").unwrap();
     }
-    if std::env::var_os("MUSTER_WRITE_GOLDEN").is_some() {
+    if fixtures::pages::may_write() {
         std::fs::create_dir_all(golden().parent().unwrap()).unwrap();
         std::fs::write(golden(), &text).unwrap();
     }

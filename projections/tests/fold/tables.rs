@@ -109,12 +109,9 @@ fn columns_have_unique_names_and_comments() {
     assert_eq!((events[0].name, events[1].name), ("position", "nth"), "the key columns");
 }
 
-/// Compares the generated part of docs/reference/sql-tables.md with the documentation of the tables and views, or
-/// writes it with `MUSTER_WRITE_GOLDEN=1`.
 #[test]
 fn reference_page_describes_every_table_view_and_column() {
-    const MARKERS: [&str; 2] = ["<!-- generated -->\n", "<!-- end of generated -->"];
-    let mut text = "\n| table or view | content | columns |\n|---|---|---|\n".to_owned();
+    let mut text = "| table or view | content | columns |\n|---|---|---|\n".to_owned();
     let mut tables: Vec<(String, String)> = vec![];
     let mut columns: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (table, column, comment) in sql::documentation() {
@@ -128,18 +125,6 @@ fn reference_page_describes_every_table_view_and_column() {
         let comment = comment.trim_end_matches('.').replace('|', "\\|");
         text.push_str(&format!("| `{table}` | {comment} | {} |\n", columns[table].join(", ")));
     }
-    text.push('\n');
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/sql-tables.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (head, rest) = page.split_once(MARKERS[0]).unwrap();
-    let (generated, tail) = rest.split_once(MARKERS[1]).unwrap();
-    if std::env::var_os("MUSTER_WRITE_GOLDEN").is_some() {
-        std::fs::write(&path, format!("{head}{}{text}{}{tail}", MARKERS[0], MARKERS[1])).unwrap();
-    } else {
-        assert!(
-            generated == text,
-            "{} differs from the tables: run the test with MUSTER_WRITE_GOLDEN=1",
-            path.display()
-        );
-    }
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/sql-tables.md");
+    fixtures::pages::check_tables(&page, &BTreeMap::from([("tables", text)]));
 }

@@ -8,28 +8,15 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::{Arg, Command, CommandFactory};
+use fixtures::pages::check_tables;
 
 use crate::Muster;
 use crate::cli::help::{COMMANDS, GROUPS, leaves, summary};
 
-const WRITE_VARIABLE: &str = "MUSTER_WRITE_GOLDEN";
-const BEGIN: &str = "<!-- generated -->\n";
-const END: &str = "<!-- end of generated -->";
-
-/// Compares the generated part of a page with `text`, or writes this part.
-fn check_page(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (head, rest) = page.split_once(BEGIN).unwrap_or_else(|| panic!("{name} lacks {BEGIN}"));
-    let (generated, tail) = rest.split_once(END).unwrap_or_else(|| panic!("{name} lacks {END}"));
-    if std::env::var_os(WRITE_VARIABLE).is_some() {
-        std::fs::write(&path, format!("{head}{BEGIN}{text}{END}{tail}")).unwrap();
-    } else {
-        assert!(
-            generated == text,
-            "docs/reference/{name} differs from the program: run {WRITE_VARIABLE}=1 cargo test -p muster reference"
-        );
-    }
+/// Checks a generated table of a page of the reference.
+fn check_page(name: &str, place: &'static str, text: String) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
+    check_tables(&page, &BTreeMap::from([(place, text)]));
 }
 
 /// Escapes text for a cell of a Markdown table.
@@ -52,8 +39,7 @@ fn reference_of_commands_is_up_to_date() {
             });
         }
     }
-    text.push('\n');
-    check_page("cli.md", &text);
+    check_page("cli.md", "commands", text);
 }
 
 /// Row of the table of environment variables.
@@ -75,15 +61,13 @@ fn reference_of_variables_is_up_to_date() {
             command.get_arguments().for_each(|arg| add(&mut variables, arg, path));
         });
     });
-    let mut text =
-        "\n| variable | option | commands | meaning | default |\n|---|---|---|---|---|\n".to_owned();
+    let mut text = "| variable | option | commands | meaning | default |\n|---|---|---|---|---|\n".to_owned();
     for (name, Variable { option, commands, meaning, default }) in variables {
         let commands: Vec<String> = commands.into_iter().collect();
         let (commands, meaning) = (commands.join(", "), cell(&meaning));
         writeln!(text, "| `{name}` | `{option}` | {commands} | {meaning} | {default} |").unwrap();
     }
-    text.push('\n');
-    check_page("configuration.md", &text);
+    check_page("configuration.md", "variables", text);
 }
 
 /// Adds the environment variable of an option.
