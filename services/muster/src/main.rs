@@ -115,19 +115,34 @@ fn parse() -> Result<Muster, clap::Error> {
     parse_from(arguments, file.as_deref())
 }
 
-/// Parses a given command line and configuration file.
-fn parse_from(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::Error> {
-    let mut command = config::with_environment(Muster::command());
-    if let Some(path) = file {
-        command = config::with_file_defaults(command, path).map_err(|why| {
-            Muster::command().error(ErrorKind::ValueValidation, error::chain(&why).trim_end())
-        })?;
+/// Returns the command line, with the environment and a configuration file as defaults.
+fn command_line(file: Option<&Path>) -> Result<clap::Command, clap::Error> {
+    let command = config::with_environment(Muster::command());
+    let Some(path) = file else { return Ok(command) };
+    config::with_file_defaults(command, path)
+        .map_err(|why| Muster::command().error(ErrorKind::ValueValidation, error::chain(&why).trim_end()))
+}
+
+/// Matches a given command line. The help texts are added only if help is shown, so that other commands start
+/// without this work.
+fn matches_from(arguments: &[OsString], file: Option<&Path>) -> Result<ArgMatches, clap::Error> {
+    let error = match command_line(file)?.try_get_matches_from(arguments) {
+        Ok(matches) => return Ok(matches),
+        Err(error) => error,
+    };
+    let shows_help = [ErrorKind::DisplayHelp, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
+    if !shows_help.contains(&error.kind()) {
+        return Err(error);
     }
     let shows_all = arguments.iter().any(|word| word == "--help-all");
-    let command = cli::help::with_help(command, shows_all);
-    let matches = match command.clone().try_get_matches_from(&arguments) {
+    cli::help::with_help(command_line(file)?, shows_all).try_get_matches_from(arguments)
+}
+
+/// Parses a given command line and configuration file.
+fn parse_from(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::Error> {
+    let matches = match matches_from(&arguments, file) {
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
-            command.try_get_matches_from(without_synonym(arguments, error)?)?
+            matches_from(&without_synonym(arguments, error)?, file)?
         }
         parsed => parsed?,
     };
