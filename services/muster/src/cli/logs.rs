@@ -37,19 +37,17 @@ pub(crate) struct LogsArgs {
 pub(crate) async fn run(args: LogsArgs, global: &Global) -> Result<(), Failure> {
     let LogsArgs { id, follow, previous, task } = args;
     let (client, output) = (connect(global).await?, Output::new(global));
-    if !task
-        && !previous
-        && let Some(process) = process(&client, &id).await?
-    {
-        return process_logs::show(&client, global, process, follow, output).await;
+    match if task { None } else { process(&client, &id).await? } {
+        Some(_) if previous => {
+            let why = format!("--previous needs an instance, such as {id}/0, and {id} is a process");
+            return Err(Failure::usage(why));
+        }
+        Some(process) => return process_logs::show(&client, global, process, follow, output).await,
+        None => {}
     }
     let source = if previous { None } else { task_log(&client, global, &id, task).await? };
     let source = match source {
         Some(source) => source,
-        None if previous && process(&client, &id).await?.is_some() => {
-            let why = format!("--previous needs an instance, such as {id}/0, and {id} is a process");
-            return Err(Failure::usage(why));
-        }
         None if is_misspelt(&id)? => return Err(no_such_name(&client, &id).await?),
         None => instance_log(&client, global, &id, previous).await?,
     };

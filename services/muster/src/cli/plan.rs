@@ -44,9 +44,6 @@ struct Plan {
     processes: Vec<PlannedProcess>,
     /// Tasks that would run.
     tasks: Vec<PlannedTask>,
-    /// `true` if tasks that have already run are run again.
-    #[serde(skip)]
-    rerun: bool,
     /// Other objects: those that are neither placed nor compared field by field, and those that would be deleted.
     objects: Vec<PlannedObject>,
     /// Predicted actions for processes, in order.
@@ -260,8 +257,8 @@ pub(crate) async fn run(
     objects.extend(unlisted.into_iter().map(delete));
     let guids = lrps.iter().map(|(lrp, _)| &lrp.process_guid).chain(&deleted);
     let known = ClusterState::query(client, guids).await?;
-    let plan = Plan { rerun, ..plan(known, lrps, &deleted, new_tasks, objects)? };
-    session.output.write_one(&plan, |plan, look| plan.text(paths, look))?;
+    let plan = plan(known, lrps, &deleted, new_tasks, objects)?;
+    session.output.write_one(&plan, |plan, look| plan.text(paths, rerun, look))?;
     exit_result(plan.changes, plan.fits)
 }
 
@@ -341,7 +338,6 @@ fn plan(
         unplaced: unplaced.into_iter().filter(|one| changed.contains(&one.process_guid)).collect(),
         processes,
         tasks,
-        rerun: false,
         objects,
         other_work: OtherWork::from_copy(&copy),
         cells: cell_resources(before, &copy),
@@ -422,7 +418,7 @@ impl PlannedObject {
 }
 
 impl Plan {
-    fn text(&self, paths: &[PathBuf], look: RenderOptions) -> String {
+    fn text(&self, paths: &[PathBuf], rerun: bool, look: RenderOptions) -> String {
         let mut parts: Vec<String> = self.processes.iter().map(PlannedProcess::text).collect();
         parts.extend(self.objects.iter().map(PlannedObject::text));
         if !self.steps.is_empty() {
@@ -454,17 +450,17 @@ impl Plan {
         if self.fits {
             parts.push("everything fits".to_owned());
         }
-        parts.push(self.exact_plan_note(paths));
+        parts.push(self.exact_plan_note(paths, rerun));
         parts.join("\n")
     }
 
     /// Formats the note on how to carry out exactly this plan.
-    fn exact_plan_note(&self, paths: &[PathBuf]) -> String {
+    fn exact_plan_note(&self, paths: &[PathBuf], rerun: bool) -> String {
         let position = self.position;
         let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         let prunes = self.objects.iter().any(|planned| planned.action == PlannedAction::Delete);
         let prune = if prunes { " --prune" } else { "" };
-        let rerun = if self.rerun && !self.tasks.is_empty() { " --rerun" } else { "" };
+        let rerun = if rerun && !self.tasks.is_empty() { " --rerun" } else { "" };
         format!(
             "planned at position {position}, with the resources that were free then\n\
              to carry out exactly this plan: muster apply {}{prune}{rerun} --if-position {position}",

@@ -55,33 +55,18 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) async fn run(args: RunArgs, global: &Global) -> Result<(), Failure> {
-    match &args.file {
-        Some(path) => {
-            let tasks = tasks_of_file(path, file::read_items(path, global.domain.as_ref())?)?;
-            let client = connect(global).await?;
-            let client = require_planned(&client, &tasks, &args, global).await?;
-            run_tasks(&client, tasks, args.detach, global).await
-        }
-        None => {
-            let task = task_of_command(&args, global)?;
-            let client = connect(global).await?;
-            let client = require_planned(&client, std::slice::from_ref(&task), &args, global).await?;
-            if args.detach {
-                return run_tasks(&client, vec![task], true, global).await;
-            }
-            run_attached(&client, task, global).await
-        }
-    }
-}
-
-async fn require_planned(
-    client: &Client,
-    tasks: &[DesiredTask],
-    args: &RunArgs,
-    global: &Global,
-) -> Result<Client, Failure> {
+    // Files are parsed before the client connects, so that an invalid file is reported without a cluster.
+    let mut tasks = match &args.file {
+        Some(path) => tasks_of_file(path, file::read_items(path, global.domain.as_ref())?)?,
+        None => vec![task_of_command(&args, global)?],
+    };
     let names: Vec<ObjectName> = tasks.iter().map(|task| ObjectName::Task(task.task_guid.clone())).collect();
-    require_unchanged(client, args.planned.if_position, &names, global).await
+    let client = connect(global).await?;
+    let client = require_unchanged(&client, args.planned.if_position, &names, global).await?;
+    if args.file.is_none() && !args.detach {
+        return run_attached(&client, tasks.remove(0), global).await;
+    }
+    run_tasks(&client, tasks, args.detach, global).await
 }
 
 /// Returns the tasks of a file. Fails if there is none.
@@ -174,9 +159,7 @@ async fn run_attached(client: &Client, task: DesiredTask, global: &Global) -> Re
     if !output.is_human_readable() {
         return task::wait_for(client, &guid, done, global.timeout, true, output).await;
     }
-    let limit = global.timeout;
-    let waits = Box::pin(client.wait_for_task(&guid, done.position, limit.unwrap_or(Duration::MAX)));
-    let ended = task::wait_for_end(&guid, waits, limit, None);
+    let ended = task::end_of(client, &guid, done, global.timeout, None);
     tokio::pin!(ended);
     let mut log = client.logs(LogSource::Task(guid.to_string()), true);
     let mut lines = Lines::default();

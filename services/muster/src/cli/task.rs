@@ -108,7 +108,7 @@ pub(super) async fn apply(
     let guid = task.task_guid.clone();
     let doing = |failure: Failure| failure.while_doing(format!("apply task {guid}"));
     let known = existing(client, &task).await.map_err(doing)?;
-    if let Some(row) = known.filter(|row| !rerun || !may_run_again(row)) {
+    if let Some(row) = known.as_ref().filter(|row| !rerun || !may_run_again(row)) {
         let done = Ack { position: row.last_decision, version: row.version };
         return print_change(&guid, UNCHANGED, done, output);
     }
@@ -118,7 +118,10 @@ pub(super) async fn apply(
             format!("task {guid} unchanged: it has run before; to run it again: --rerun")
         });
     }
-    let done = desire_again(client, task).await.map_err(doing)?;
+    if known.is_some() {
+        resolve_ended(client, &task).await.map_err(doing)?;
+    }
+    let done = desire(client, task).await.map_err(doing)?;
     print_change(&guid, "desired", done, output)
 }
 
@@ -136,9 +139,15 @@ pub(super) async fn desire_again(client: &Client, task: DesiredTask) -> Result<A
     let guid = &task.task_guid;
     let known = client.task(guid).await.ok().map(|one| one.row);
     if known.is_some_and(|row| row.domain == task.domain && may_run_again(&row)) {
-        client.in_domain(task.domain.clone()).resolve_task(guid.clone()).await?;
+        resolve_ended(client, &task).await?;
     }
     desire(client, task).await
+}
+
+/// Resolves the ended task with the guid of `task`, so that the guid can be used again.
+async fn resolve_ended(client: &Client, task: &DesiredTask) -> Result<Ack, Failure> {
+    let client = client.in_domain(task.domain.clone());
+    client.resolve_task(task.task_guid.clone()).await.map_err(Failure::from)
 }
 
 /// Returns the row of an existing task with this definition. `None` if there is no such task. Fails if the
@@ -198,9 +207,7 @@ pub(super) async fn delete(
         if detach {
             return print_change(guid, "cancelled", done, output);
         }
-        let limit = global.timeout;
-        let waits = Box::pin(client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)));
-        wait_for_end(guid, waits, limit, Some(running_bar(guid, output))).await?;
+        end_of(&client, guid, done, global.timeout, Some(running_bar(guid, output))).await?;
     }
     match client.resolve_task(guid.clone()).await {
         Ok(resolved) => done = resolved,
@@ -240,9 +247,20 @@ pub(super) async fn wait_for(
     alone: bool,
     output: Output,
 ) -> Result<(), Failure> {
-    let waits = Box::pin(client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)));
-    let end = wait_for_end(guid, waits, limit, Some(running_bar(guid, output))).await?;
+    let end = end_of(client, guid, done, limit, Some(running_bar(guid, output))).await?;
     print_outcome(guid, &end, alone, output)
+}
+
+/// Waits for the end of a task that the command `done` created or cancelled. Shows `bar` during the wait.
+pub(super) async fn end_of(
+    client: &Client,
+    guid: &TaskGuid,
+    done: Ack,
+    limit: Option<Duration>,
+    bar: Option<Bar>,
+) -> Result<TaskEnd, Failure> {
+    let waits = Box::pin(client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)));
+    wait_for_end(guid, waits, limit, bar).await
 }
 
 /// Returns the progress line that is shown while a task runs.
