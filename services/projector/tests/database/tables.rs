@@ -84,6 +84,19 @@ async fn run_for(journal: &Journal, url: &Url, length: Duration) {
     }
 }
 
+/// Runs a projector until the indexes for readers exist.
+async fn run_until_indexed(journal: &Journal, url: &Url) {
+    let stop = CancellationToken::new();
+    let indexed = async {
+        while !QuerySession::open(url).await.expect("should succeed").1.indexed {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        stop.cancel();
+    };
+    let (ended, ()) = tokio::join!(run(journal, QuarantinedPositions::new(), url, &stop, |_| {}), indexed);
+    ended.expect("should succeed");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_projector_resumes_without_loss_or_repetition() {
     const ENTRIES: u64 = 9_000;
@@ -94,16 +107,10 @@ async fn killed_projector_resumes_without_loss_or_repetition() {
         }
         catch_up(&journal, &url).await.expect("should succeed");
         let end = Position(ENTRIES);
-        // If the last kill happened after the rows and before the indexes, the next run only has to create
-        // the indexes. `catch_up` does not wait for these indexes.
-        let mut standing = QuerySession::open(&url).await.expect("should succeed").1;
-        for _ in 0..100 {
-            if standing.indexed {
-                break;
-            }
-            run_for(&journal, &url, Duration::from_millis(200)).await;
-            standing = QuerySession::open(&url).await.expect("should succeed").1;
-        }
+        // If the last kill happened after the rows and before the indexes, `catch_up` does not wait for these
+        // indexes.
+        run_until_indexed(&journal, &url).await;
+        let standing = QuerySession::open(&url).await.expect("should succeed").1;
         assert_eq!((standing.end.position, standing.indexed), (end, true));
         let events = i64::try_from(ENTRIES).expect("should succeed") - 1;
         assert_eq!(
