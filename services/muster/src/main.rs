@@ -306,7 +306,7 @@ mod tests {
         Muster::command().debug_assert();
     }
 
-    const LINES_WITH_OPTIONS: [&str; 107] = [
+    const LINES_WITH_OPTIONS: [&str; 106] = [
         "periodic show p",
         "periodic pause p",
         "periodic resume p",
@@ -355,7 +355,6 @@ mod tests {
         "projection verify --database postgres://a@b/c -o json",
         "projection rebuild --restart --database sqlite:a.db",
         "journal quarantine 7 --reason because",
-        "replay --policy new.toml --from 7 --to -1m --check",
         "what-if wait --as-of -10m --for 1h -o json",
         "what-if remove -f changes.txt --mass-loss-wait 0s",
         "decide remove --as-of 41",

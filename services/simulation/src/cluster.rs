@@ -132,7 +132,7 @@ pub struct Cluster {
     /// How the log gets into tables, and where those are looked at.
     pub(super) projectors: Rng,
     pub(super) seeds: u64,
-    pub(super) journal: SimJournal,
+    pub journal: SimJournal,
     /// The newest snapshot that somebody wrote of the log.
     pub(super) snapshot: Option<Snapshot>,
     pub(super) places: BTreeMap<Node, Place>,

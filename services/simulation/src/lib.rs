@@ -52,7 +52,6 @@ mod priorities;
 pub mod promises;
 pub mod racks;
 mod reads;
-pub mod recorded;
 mod records;
 mod restarts;
 mod retries;

@@ -127,9 +127,9 @@ pub use judge::Facts;
 pub use telling::Seen;
 pub use words::{Bad, Time};
 
-use self::words::Words;
 use super::nodes::Shape;
 use super::plan::{Act, Plan};
+use scenario::words::Words;
 
 /// Peace begins so long after the last thing that is written, unless the story says when.
 const AFTERWARDS: Duration = Duration::from_secs(1);

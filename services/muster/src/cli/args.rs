@@ -30,7 +30,6 @@ use super::probe::ProbeArgs;
 use super::projection::{DatabaseOption, ProjectionVerb};
 use super::ps::PsArgs;
 use super::reconcile::ReconcileArgs;
-use super::replay::ReplayArgs;
 use super::run::RunArgs;
 use super::trace::IdQuery;
 use super::what_if::WhatIfArgs;
@@ -337,8 +336,6 @@ pub(crate) enum Command {
     /// Simulate a change of the recorded cluster. Runs in virtual time; writes nothing; exits 6 if not
     /// everything can be placed
     WhatIf(WhatIfArgs),
-    /// Replay a part of the log with other settings. Runs in virtual time; writes nothing
-    Replay(ReplayArgs),
     /// Print the decision of a BBS on one command, as JSON. Uses the log of the cluster; writes nothing
     Decide(DecideArgs),
     /// Print the action of a rep for a container, as JSON. Uses only the reconciliation tables and no cluster

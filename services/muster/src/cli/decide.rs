@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::Args;
+use scenario::MASS_LOSS_WAIT;
+use scenario::change::Unread;
+use scenario::decide::{Asked, Decided};
+use scenario::{Change, Message};
 use schemas::message::Ack;
 use schemas::spec::client_command;
 use schemas::subject::Subject;
 use schemas::{Position, Refusal};
 use serde::Serialize;
 use serde_json::Value;
-use simulation::recorded::MASS_LOSS_WAIT;
-use simulation::recorded::change::Unread;
-use simulation::recorded::decide::{Asked, Decided};
-use simulation::recorded::{Change, Message};
 
 use super::args::Global;
 use super::failure::{Exit, Failure};

@@ -55,7 +55,6 @@ mod projection;
 mod ps;
 mod reconcile;
 mod recorded;
-mod replay;
 mod rollback;
 mod rollout;
 pub(crate) mod rows;
@@ -161,7 +160,6 @@ async fn dispatch<Whole: CommandFactory>(command: Command, global: &Global) -> R
         Command::Watch => watch::run(global).await,
         Command::Top => Box::pin(top::run(global)).await,
         Command::WhatIf(args) => what_if::run(&args, global).await,
-        Command::Replay(args) => replay::run(&args, global).await,
         Command::Decide(args) => decide::run(&args, global).await,
         Command::Reconcile(args) => reconcile::run(&args, global),
         Command::Why { id, .. } => why::run(&id, global).await,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use ::journal::JournalError;
 use projections::cluster_log::QuarantinedPositions;
 use projections::{ClusterLog, Reader};
+use scenario::{Message, Recording, Unusable};
 use schemas::Position;
 use schemas::query::{AsOf, Moment};
-use simulation::recorded::{Message, Recording, Unusable};
 
 use super::args::Global;
 use super::failure::{Exit, Failure};

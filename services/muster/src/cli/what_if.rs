@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use scenario::change::Unread;
+use scenario::what_if::{
+    CellChange, Failed, Length, Move, NoAnswer, PATIENCE, Preempted, Process, Spot, Unplaced,
+};
+use scenario::{Change, MASS_LOSS_WAIT, Recording, WhatIf};
 use schemas::names::CellId;
 use schemas::spec::Item;
 use schemas::{Position, Refusal, Timestamp};
 use secrets::Keys;
 use serde::Serialize;
-use simulation::recorded::change::Unread;
-use simulation::recorded::what_if::{
-    CellChange, Failed, Length, Move, NoAnswer, PATIENCE, Preempted, Process, Spot, Unplaced,
-};
-use simulation::recorded::{Change, MASS_LOSS_WAIT, Recording, WhatIf};
 
 use super::args::Global;
 use super::failure::{Exit, Failure};

@@ -1,12 +1,9 @@
-//! Tests of `what-if`, `replay` and single decisions, on a running cluster and on a stopped cluster.
-
-use std::time::Duration;
+//! Tests of `what-if` and single decisions, on a running cluster and on a stopped cluster.
 
 use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
-use crate::support::test_dir::ensure;
-use crate::support::{Muster, TestDir, eventually};
+use crate::support::{Muster, TestDir};
 
 /// Returns the position of the newest event in the log.
 fn last_position(muster: &Muster) -> u64 {
@@ -71,75 +68,6 @@ fn what_if_reports_effects_and_writes_nothing() {
     let muster = Muster::local(&place.path().join("data"));
     let gone = muster.ok(&format!("what-if -f {file} -o json")).json();
     assert_eq!(moves(&gone, "web").len(), 1, "{gone:#}");
-}
-
-#[test]
-fn replay_matches_record_unless_settings_differ() {
-    let place = TestDir::new();
-    let dev = LocalCluster::start(&place, &[]);
-    let muster = &dev.muster;
-    let crasher = sleeper("crasher", 1).replace("\"sleep\", args = [\"100000\"]", "\"false\"");
-    let both = format!("[[lrp]]\n{}[[lrp]]\n{crasher}", sleeper("web", 2));
-    let both = place.write_file("both.toml", both).display().to_string();
-    muster.ok(&format!("apply {both} --detach"));
-    muster.wait_until_running("web", 2);
-    eventually("the crasher waits", || {
-        let row = muster.instances("crasher")?.remove(0);
-        ensure(row["state"] == "CRASHED" && row["crash_count"] == 4, || row.to_string())
-    });
-    muster.ok("lrp scale web=3");
-    muster.wait_until_running("web", 3);
-    // A replay ends at the end of the record. A check omits the last five seconds. The recorded events must
-    // be before these five seconds.
-    std::thread::sleep(Duration::from_secs(7));
-    muster.ok("domain refresh later");
-    let before = last_position(muster);
-
-    let same = muster.ok("replay --check -o json").json();
-    assert_eq!((&same["differences"], &same["to"]), (&json!([]), &json!(before)), "{same:#}");
-    let of = |answer: &Value, side: &str, process: &str| answer[side]["processes"][process].clone();
-    assert_eq!(of(&same, "recorded", "crasher")["crashes"], 4, "{same:#}");
-    assert_eq!(of(&same, "replayed", "crasher")["crashes"], 4, "{same:#}");
-    assert_eq!(of(&same, "replayed", "web")["running"], 3, "{same:#}");
-
-    let policy = place.write_file("never.toml", "[process.crasher.restart]\ncondition = \"none\"\n");
-    let policy = policy.display().to_string();
-    let never = muster.exits(9, &format!("replay --check --policy {policy} -o json")).json();
-    assert_eq!(of(&never, "replayed", "crasher")["crashes"], 1, "{never:#}");
-    assert_eq!(of(&never, "replayed", "web")["running"], 3, "{never:#}");
-    muster.ok(&format!("replay --policy {policy}")).expect_output(&[
-        "process crasher: 4 crashes recorded, 1 replayed",
-        "the result differs from the recording: ",
-    ]);
-
-    // Both settings apply from the start of the log. At that position, there is neither a cell nor a leader.
-    let text = "preemption = true\n[cell.c9]\nlike = \"c1\"\n";
-    let policy = place.write_file("more.toml", text).display().to_string();
-    let more = muster.ok(&format!("replay --policy {policy} -o json")).json();
-    assert_eq!((&more["refused"], of(&more, "replayed", "web")["running"].as_u64()), (&json!([]), Some(3)));
-    let policy = |text: &str| place.write_file("unfit.toml", text).display().to_string();
-    let unfit = policy("[process.wbe.restart]\nmax_attempts = 2\n");
-    muster
-        .exits(1, &format!("replay --policy {unfit}"))
-        .expect_output(&["process.wbe: this part of the log has no process wbe: did you mean web?"]);
-    let unfit = policy("[cell.c11]\nmemory_mb = 1\n[cell.c1]\nlike = \"c2\"\n");
-    muster.exits(1, &format!("replay --policy {unfit}")).expect_output(&[
-        "2 fields are invalid",
-        "cell.c11: this part of the log has no cell c11",
-        "cell.c1.like: this part of the log has cell c1",
-    ]);
-
-    let bad = place.write_file("bad.toml", "[scoring]\nspread = 2\n").display().to_string();
-    muster.exits(1, &format!("replay --policy {bad}")).expect_output(&[
-        "unknown field `scoring`",
-        "`restart`",
-        "`cell`",
-    ]);
-    muster
-        .exits(2, "replay --from 9 --to 3")
-        .expect_output(&["invalid --from at position 9: expected at most 3"]);
-    assert_eq!(last_position(muster), before, "nothing was written");
-    dev.end(&place);
 }
 
 fn assert_past_and_invalid_changes(place: &TestDir, muster: &Muster) {

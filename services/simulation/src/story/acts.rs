@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use super::words::{Bad, Time, Words};
+use super::words;
 use super::{asks, evaluations};
 use crate::nodes::{Node, Shape, cell_id};
 use crate::plan::Act;
+use scenario::words::{Bad, Time, Words};
 
 /// The beginnings of everything that can happen.
 const KNOWN: &str = "something that happens: desire, scale, describe, deploy, activate, restart, policy, rollout, remove, retire, exec, run task, cancel, resolve, domain, evacuate, \
@@ -77,13 +78,13 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
         return Ok(ask);
     }
     let act = if words.take("evacuate") {
-        Act::Evacuate(words.cell(shape)?)
+        Act::Evacuate(words::cell(words, shape)?)
     } else if words.take("cordon") {
-        Act::Cordon(words.cell(shape)?)
+        Act::Cordon(words::cell(words, shape)?)
     } else if words.take("uncordon") {
-        Act::Uncordon(words.cell(shape)?)
+        Act::Uncordon(words::cell(words, shape)?)
     } else if words.take("forget") {
-        Act::Forget(words.cell(shape)?)
+        Act::Forget(words::cell(words, shape)?)
     } else if words.take("preemption on") {
         Act::Preemption(true)
     } else if words.take("preemption off") {
@@ -95,13 +96,13 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
         words.must("for")?;
         Act::Retry(of, evaluations::trigger(words)?)
     } else if words.take("kill") {
-        Act::Kill { node: words.node(shape)?, away: words.for_time()? }
+        Act::Kill { node: words::node(words, shape)?, away: words.for_time()? }
     } else if words.take("lose cell") {
-        let cell = words.cell(shape)?;
+        let cell = words::cell(words, shape)?;
         let away = if words.peek() == Some("for") { Some(words.for_time()?) } else { None };
         Act::Lose { cell, away }
     } else if words.take("cut off") {
-        let (node, time) = (words.node(shape)?, words.for_time()?);
+        let (node, time) = (words::node(words, shape)?, words.for_time()?);
         let (journal_too, unnoticed) = (words.take("entirely"), words.take("unnoticed"));
         Act::CutOff { node, time, journal_too, notices: !unnoticed }
     } else if words.take("part") {
@@ -110,28 +111,28 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
         let to = nodes(words, shape)?;
         Act::Part { from, to, time: words.for_time()?, both_ways: !words.take("one way") }
     } else if words.take("pause") {
-        Act::Pause { node: words.node(shape)?, time: words.for_time()? }
+        Act::Pause { node: words::node(words, shape)?, time: words.for_time()? }
     } else if words.take("lag") {
-        Act::Lag { node: words.node(shape)?, time: words.for_time()? }
+        Act::Lag { node: words::node(words, shape)?, time: words.for_time()? }
     } else if words.take("journal dark") {
         Act::Dark(words.for_time()?)
     } else if words.take("no heartbeats") {
         Act::NoHeartbeats(words.for_time()?)
     } else if words.take("clock of") {
-        Act::Clock { node: words.node(shape)?, millis: step(words)? }
+        Act::Clock { node: words::node(words, shape)?, millis: step(words)? }
     } else if words.take("slow") {
-        Act::Slow { cell: words.cell(shape)?, time: words.for_time()? }
+        Act::Slow { cell: words::cell(words, shape)?, time: words.for_time()? }
     } else if words.take("sick") {
-        Act::Sick { cell: words.cell(shape)?, time: words.for_time()? }
+        Act::Sick { cell: words::cell(words, shape)?, time: words.for_time()? }
     } else if words.take("full") {
-        Act::Full { cell: words.cell(shape)?, time: words.for_time()? }
+        Act::Full { cell: words::cell(words, shape)?, time: words.for_time()? }
     } else if words.take("malformed entry") {
         Act::Malformed
     } else if words.take("power cut") {
         Act::PowerCut { unsynced: if words.take("losing") { words.number()? } else { 0 } }
     } else {
         let mut ahead = words.clone();
-        let cell = ahead.cell(shape).map_err(|_| words.wrong(KNOWN))?;
+        let cell = words::cell(&mut ahead, shape).map_err(|_| words.wrong(KNOWN))?;
         ahead.must("unheard")?;
         *words = ahead;
         Act::Unheard { cell, time: words.for_time()? }
@@ -144,9 +145,9 @@ fn nodes(words: &mut Words, shape: Shape) -> Result<Vec<Node>, Bad> {
     if words.take("nobody") {
         return Ok(vec![]);
     }
-    let mut nodes = vec![words.node(shape)?];
+    let mut nodes = vec![words::node(words, shape)?];
     while !matches!(words.peek(), Some("from" | "for")) {
-        nodes.push(words.node(shape)?);
+        nodes.push(words::node(words, shape)?);
     }
     Ok(nodes)
 }
@@ -155,7 +156,7 @@ fn nodes(words: &mut Words, shape: Shape) -> Result<Vec<Node>, Bad> {
 fn step(words: &mut Words) -> Result<i64, Bad> {
     words.read("how far, as +30s or -200ms", |word| {
         let (sign, time) = word.split_at_checked(1)?;
-        let millis = i64::try_from(super::words::duration(time)?.as_millis()).ok()?;
+        let millis = i64::try_from(scenario::words::duration(time)?.as_millis()).ok()?;
         match sign {
             "+" => Some(millis),
             "-" => Some(-millis),

@@ -11,11 +11,11 @@ use schemas::refusal::Code;
 use schemas::spec::PeriodicAction;
 
 use super::rolling;
-use super::words::{Bad, Quoted, Time, Words, duration};
 use crate::plan::{Act, Answer};
 use crate::racks::Asks;
 use crate::walls::Walls;
 use crate::workload::{Ask, Often, Owner, Work, domain, other_domain};
+use scenario::words::{Bad, Quoted, Time, Words, duration};
 
 /// How long a client waits for its answer, where nothing else is said.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use schemas::query::{EvaluationRow, EvaluationState, EvaluationSubject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::words::{Bad, Words};
+use scenario::words::{Bad, Words};
 
 /// `evaluation of web complete for scale joined 2 leaves queued`: an evaluation of a process or a task.
 #[derive(Clone, Debug, PartialEq, Eq)]

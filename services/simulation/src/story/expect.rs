@@ -10,8 +10,9 @@ use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 use super::asks::instance;
 use super::evaluations::{self, Evaluated};
 use super::rolling::{name_in, named};
-use super::words::{Bad, Quoted, Time, Words};
+use super::words;
 use crate::nodes::Shape;
+use scenario::words::{Bad, Quoted, Time, Words};
 
 /// Something that has to be seen, from a moment that stands beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,7 +264,7 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Expect, Bad> {
 
 fn what(words: &mut Words, shape: Shape) -> Result<What, Bad> {
     if words.take("cell") {
-        let cell = words.cell_id(shape)?;
+        let cell = words::cell_id(words, shape)?;
         return Ok(What::Cell(cell, state(words, CELL_STATES)?));
     }
     if words.take("owner of") {
@@ -324,7 +325,7 @@ fn of_instance(words: &mut Words, shape: Shape) -> Result<What, Bad> {
     }
     if words.take("evacuating") {
         words.must("on")?;
-        return Ok(What::Twin(process, index, Some(words.cell_id(shape)?)));
+        return Ok(What::Twin(process, index, Some(words::cell_id(words, shape)?)));
     }
     let state = state(words, INSTANCE_STATES)?;
     let definition = definition(words)?;
@@ -343,7 +344,7 @@ fn of_process(process: ProcessGuid, words: &mut Words, shape: Shape) -> Result<W
         }
     }
     let definition = definition(words)?;
-    let on = if words.take("on") { Some(words.cell_id(shape)?) } else { None };
+    let on = if words.take("on") { Some(words::cell_id(words, shape)?) } else { None };
     Ok(What::Count { process, counts, definition, on })
 }
 
@@ -368,7 +369,7 @@ fn state<const N: usize>(words: &mut Words, states: [&'static str; N]) -> Result
 
 fn place(words: &mut Words, shape: Shape) -> Result<Option<Where>, Bad> {
     if words.take("not on") {
-        return words.cell_id(shape).map(Where::NotOn).map(Some);
+        return words::cell_id(words, shape).map(Where::NotOn).map(Some);
     }
-    if words.take("on") { words.cell_id(shape).map(Where::On).map(Some) } else { Ok(None) }
+    if words.take("on") { words::cell_id(words, shape).map(Where::On).map(Some) } else { Ok(None) }
 }

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::words::{Bad, Time, Words};
 use crate::faults::Faults;
 use crate::nodes::{Replicas, Shape};
 use crate::plan::Plan;
+use scenario::words::{Bad, Time, Words};
 
 /// The most nodes of a kind.
 const NODES: usize = 64;

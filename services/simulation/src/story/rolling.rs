@@ -8,8 +8,8 @@ use schemas::policy::{
 };
 use schemas::process::RolloutControl;
 
-use super::words::{Bad, Time, Words};
 use crate::workload::Rolls;
+use scenario::words::{Bad, Time, Words};
 
 const STEERS: [(&str, RolloutControl); 3] = [
     ("pause", RolloutControl::Pause),

@@ -8,11 +8,11 @@ use schemas::subject::Position;
 
 use super::expect::{Expect, When};
 use super::judge::Facts;
-use super::words::Time;
 use crate::asked::Response;
 use crate::cluster::{Cluster, START};
 use crate::plan::{Act, Answer, Plan};
 use crate::promises::{Broken, Promise};
+use scenario::words::Time;
 
 /// Something that is seen of a run.
 #[derive(Clone, Copy, Debug)]

@@ -1,304 +1,38 @@
-//! The words of a line: a cursor over them, and what each kind of value looks like.
+//! Values of stories that name cells and services.
 
-use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
+use scenario::words::Words;
+pub use scenario::words::{Bad, Time};
 use schemas::names::CellId;
 
-use crate::nodes::{Node, Shape, cell_id};
+use crate::nodes::{self, Node, Shape};
 
-/// A line that can't be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bad {
-    /// Which, counted from 1.
-    pub line: usize,
-    /// What was expected there, and what is there.
-    pub why: String,
+/// Reads a cell, as its number from 0.
+pub(super) fn cell(words: &mut Words, shape: Shape) -> Result<usize, Bad> {
+    let expected = format!("a cell, c1 to c{}", shape.cells);
+    words.read(&expected, |word| numbered(word, "c").filter(|cell| *cell < shape.cells))
 }
 
-impl fmt::Display for Bad {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.why)
-    }
+/// Reads the name of a cell.
+pub(super) fn cell_id(words: &mut Words, shape: Shape) -> Result<CellId, Bad> {
+    cell(words, shape).map(nodes::cell_id)
 }
 
-impl std::error::Error for Bad {}
-
-/// A word, or a text in quotes, or a word with a text in quotes right behind it, as `result="all is well"`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Token {
-    word: String,
-    quoted: Option<String>,
-}
-
-impl fmt::Display for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.word)?;
-        self.quoted.as_ref().map_or(Ok(()), |text| write!(f, "{}", Quoted(text)))
-    }
-}
-
-/// The words of a line, from the first that is not read yet.
-#[derive(Clone, Debug)]
-pub(crate) struct Words {
-    line: usize,
-    tokens: Vec<Token>,
-    at: usize,
-}
-
-impl Words {
-    /// The words of a line, without its comment. A comma and the colon behind a word are words of their own.
-    pub(crate) fn of(line: usize, text: &str) -> Result<Self, Bad> {
-        let mut tokens = vec![];
-        let mut rest = text.trim_start();
-        while !rest.is_empty() && !rest.starts_with('#') {
-            let ends = |c: char| c.is_whitespace() || c == '"' || c == ',';
-            let length = rest.find(ends).unwrap_or(rest.len()).max(usize::from(rest.starts_with(',')));
-            let (word, behind) = rest.split_at(length);
-            let (quoted, behind) = match behind.strip_prefix('"') {
-                Some(text) if word != "," => {
-                    let (text, behind) = unquoted(text).ok_or_else(|| Bad {
-                        line,
-                        why: "a text in quotes has no end, or a \\ that is none of \\\\, \\\" and \\n".into(),
-                    })?;
-                    (Some(text), behind)
-                }
-                Some(_) | None => (None, behind),
-            };
-            let named = word.strip_suffix(':').filter(|word| !word.is_empty() && quoted.is_none());
-            tokens.push(Token { word: named.unwrap_or(word).to_owned(), quoted });
-            tokens.extend(named.map(|_| Token { word: ":".into(), quoted: None }));
-            rest = behind.trim_start();
-        }
-        Ok(Self { line, tokens, at: 0 })
-    }
-
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.tokens.is_empty()
-    }
-
-    /// The line is bad.
-    pub(crate) fn bad(&self, why: impl Into<String>) -> Bad {
-        Bad { line: self.line, why: why.into() }
-    }
-
-    /// What comes next is not what was expected.
-    pub(crate) fn wrong(&self, expected: &str) -> Bad {
-        let found = self.tokens.get(self.at);
-        let found = found.map_or_else(|| "the end of the line".to_owned(), |token| format!("`{token}`"));
-        let before = self.at.checked_sub(1).and_then(|at| self.tokens.get(at));
-        let behind = before.map_or_else(String::new, |token| format!(" behind `{token}`"));
-        self.bad(format!("found {found}{behind}, expected {expected}"))
-    }
-
-    fn peek_at(&self, ahead: usize) -> Option<&str> {
-        let token = self.tokens.get(self.at + ahead)?;
-        token.quoted.is_none().then_some(token.word.as_str())
-    }
-
-    /// The next word, which stays the next.
-    pub(crate) fn peek(&self) -> Option<&str> {
-        self.peek_at(0)
-    }
-
-    /// Whether these words come next; then they are read.
-    pub(crate) fn take(&mut self, words: &str) -> bool {
-        let there = words.split(' ').enumerate().all(|(ahead, word)| self.peek_at(ahead) == Some(word));
-        if there {
-            self.at += words.split(' ').count();
-        }
-        there
-    }
-
-    /// These words must come next.
-    pub(crate) fn must(&mut self, words: &str) -> Result<(), Bad> {
-        if self.take(words) { Ok(()) } else { Err(self.wrong(&format!("`{words}`"))) }
-    }
-
-    /// Nothing may come any more.
-    pub(crate) fn end(&self) -> Result<(), Bad> {
-        if self.at == self.tokens.len() { Ok(()) } else { Err(self.wrong("nothing more")) }
-    }
-
-    /// What a word says.
-    pub(crate) fn read<T>(&mut self, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, Bad> {
-        let value = self.peek().and_then(read).ok_or_else(|| self.wrong(expected))?;
-        self.at += 1;
-        Ok(value)
-    }
-
-    pub(crate) fn name<T: FromStr>(&mut self, what: &str) -> Result<T, Bad> {
-        self.read(what, |word| word.parse().ok())
-    }
-
-    /// The next word, if it is a number.
-    pub(crate) fn take_number<T: FromStr>(&mut self) -> Option<T> {
-        let number = self.peek_at(0)?.parse().ok()?;
-        self.at += 1;
-        Some(number)
-    }
-
-    pub(crate) fn number<T: FromStr>(&mut self) -> Result<T, Bad> {
-        self.read("a number", |word| word.parse().ok())
-    }
-
-    pub(crate) fn duration(&mut self) -> Result<Duration, Bad> {
-        self.read("a time, as 200ms, 12s or 5m", duration)
-    }
-
-    /// `for 10s`.
-    pub(crate) fn for_time(&mut self) -> Result<Duration, Bad> {
-        self.must("for")?;
-        self.duration()
-    }
-
-    pub(crate) fn cell(&mut self, shape: Shape) -> Result<usize, Bad> {
-        let expected = format!("a cell, c1 to c{}", shape.cells);
-        self.read(&expected, |word| numbered(word, "c").filter(|cell| *cell < shape.cells))
-    }
-
-    pub(crate) fn cell_id(&mut self, shape: Shape) -> Result<CellId, Bad> {
-        self.cell(shape).map(cell_id)
-    }
-
-    pub(crate) fn node(&mut self, shape: Shape) -> Result<Node, Bad> {
-        let last = |name: &str, count: usize| format!("{name}1 to {name}{count}");
-        let (bbss, auctioneers) = (last("bbs-", shape.bbss), last("auctioneer-", shape.auctioneers));
-        let expected = format!("a service, {bbss}, {auctioneers} or {}", last("rep-c", shape.cells));
-        self.read(&expected, |word| node(word).filter(|node| shape.nodes().any(|other| other == *node)))
-    }
-
-    /// A text in quotes, if one comes next.
-    pub(crate) fn take_quoted(&mut self) -> Option<String> {
-        let token = self.tokens.get(self.at).filter(|token| token.word.is_empty())?;
-        let text = token.quoted.clone()?;
-        self.at += 1;
-        Some(text)
-    }
-
-    /// The next word, as words of its own.
-    pub(crate) fn take_word(&mut self) -> Option<Self> {
-        let token = self.tokens.get(self.at)?.clone();
-        self.at += 1;
-        Some(Self { line: self.line, tokens: vec![token], at: 0 })
-    }
-
-    /// `name=value` or `name="value"`, if it comes next: its value as words of its own.
-    pub(crate) fn take_option(&mut self, name: &str) -> Option<Self> {
-        let token = self.tokens.get(self.at)?;
-        let value = token.word.strip_prefix(name)?.strip_prefix('=')?;
-        let value = Token { word: value.to_owned(), quoted: token.quoted.clone() };
-        self.at += 1;
-        let given = if value.word.is_empty() && value.quoted.is_none() { vec![] } else { vec![value] };
-        Some(Self { line: self.line, tokens: given, at: 0 })
-    }
-}
-
-/// The text up to the quote that ends it, and what is behind that.
-fn unquoted(text: &str) -> Option<(String, &str)> {
-    let mut inner = String::new();
-    let mut characters = text.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '"' => return Some((inner, &text[at + 1..])),
-            '\\' => inner.push(match characters.next()?.1 {
-                'n' => '\n',
-                same @ ('\\' | '"') => same,
-                _ => return None,
-            }),
-            other => inner.push(other),
-        }
-    }
-    None
-}
-
-/// A text in quotes.
-pub(super) struct Quoted<'a>(pub(super) &'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        write!(f, "\"{text}\"")
-    }
-}
-
-/// A time as it is written, to the millisecond.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time(pub Duration);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = self.0.as_millis();
-        match (millis, millis % 1_000) {
-            (0, _) => f.write_str("0s"),
-            (_, 0) if millis.is_multiple_of(60_000) => write!(f, "{}m", millis / 60_000),
-            (_, 0) => write!(f, "{}s", millis / 1_000),
-            (..1_000, part) => write!(f, "{part}ms"),
-            (_, part) => {
-                let part = format!("{part:03}");
-                write!(f, "{}.{}s", millis / 1_000, part.trim_end_matches('0'))
-            }
-        }
-    }
-}
-
-/// `200ms`, `12s`, `12.4s` or `5m`.
-pub(super) fn duration(text: &str) -> Option<Duration> {
-    let plain = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit()) && !number.is_empty();
-    let whole = |number: &str| number.parse::<u64>().ok().filter(|_| plain(number));
-    if let Some(millis) = text.strip_suffix("ms") {
-        return whole(millis).map(Duration::from_millis);
-    }
-    if let Some(minutes) = text.strip_suffix('m') {
-        return whole(minutes)?.checked_mul(60).map(Duration::from_secs);
-    }
-    let seconds = text.strip_suffix('s')?;
-    let (seconds, part) = seconds.split_once('.').unwrap_or((seconds, "0"));
-    let millis = whole(&format!("{part:0<3}")).filter(|_| part.len() <= 3 && plain(part))?;
-    Some(Duration::from_secs(whole(seconds)?) + Duration::from_millis(millis))
+/// Reads the name of a service.
+pub(super) fn node(words: &mut Words, shape: Shape) -> Result<Node, Bad> {
+    let last = |name: &str, count: usize| format!("{name}1 to {name}{count}");
+    let (bbss, auctioneers) = (last("bbs-", shape.bbss), last("auctioneer-", shape.auctioneers));
+    let expected = format!("a service, {bbss}, {auctioneers} or {}", last("rep-c", shape.cells));
+    words.read(&expected, |word| parse_node(word).filter(|node| shape.nodes().any(|other| other == *node)))
 }
 
 fn numbered(word: &str, prefix: &str) -> Option<usize> {
-    word.strip_prefix(prefix)?.parse::<usize>().ok()?.checked_sub(1)
+    usize::from_str(word.strip_prefix(prefix)?).ok()?.checked_sub(1)
 }
 
-fn node(word: &str) -> Option<Node> {
+fn parse_node(word: &str) -> Option<Node> {
     let bbs = numbered(word, "bbs-").map(Node::Bbs);
     let auctioneer = || numbered(word, "auctioneer-").map(Node::Auctioneer);
     bbs.or_else(auctioneer).or_else(|| numbered(word, "rep-c").map(Node::Rep))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read_as_they_are_written() {
-        for millis in [0, 1, 20, 999, 1_000, 1_001, 1_200, 59_999, 60_000, 61_000, 300_000, 7_200_050] {
-            let time = Duration::from_millis(millis);
-            assert_eq!(duration(&Time(time).to_string()), Some(time), "{}", Time(time));
-        }
-        assert_eq!(duration("12.4s"), Some(Duration::from_millis(12_400)));
-        for bad in ["", "s", "12", "1.2345s", "1.s", ".5s", "-1s", "+1s", "1h", "1.5m", "ms"] {
-            assert_eq!(duration(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_line_is_words_and_texts() {
-        let mut words = Words::of(3, r#"  a b: 3, result="x \"y\"\n # z" "" # and no more"#).unwrap();
-        assert!(words.take("a b :") && !words.take("b"));
-        assert_eq!(words.number::<u32>(), Ok(3));
-        assert!(words.take(","));
-        let mut value = words.take_option("result").unwrap();
-        assert_eq!(value.take_quoted().as_deref(), Some("x \"y\"\n # z"));
-        assert_eq!(
-            words.wrong("x").to_string(),
-            r#"line 3: found `""` behind `result="x \"y\"\n # z"`, expected x"#
-        );
-        assert_eq!(words.take_quoted().as_deref(), Some(""));
-        assert_eq!(words.end(), Ok(()));
-        assert!(Words::of(1, "\"never").is_err() && Words::of(1, r#""\q""#).is_err());
-    }
 }

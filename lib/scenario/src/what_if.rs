@@ -249,7 +249,8 @@ impl Stage<'_> {
 }
 
 /// Whether a rollout goes on: it isn't paused, nor over.
-pub(super) fn rolls(process: &schemas::process::Process) -> bool {
+#[must_use]
+pub fn rolls(process: &schemas::process::Process) -> bool {
     process.rollout.as_ref().is_some_and(|rollout| rollout.phase == Phase::Rolling)
 }
 

@@ -86,21 +86,6 @@ impl Tape {
         })
     }
 
-    /// What the run appended.
-    pub(super) fn appended_messages(&self) -> &[Message] {
-        &self.appended
-    }
-
-    /// Where the record ends, be it more than counts.
-    pub(super) fn recorded_end(&self) -> Position {
-        Position(self.recorded.len() as u64)
-    }
-
-    /// What was recorded behind what counts, up to a position; none: so much was not recorded.
-    pub(super) fn behind(&self, to: Position) -> Option<&[Message]> {
-        self.recorded.get(self.length..usize::try_from(to.0).ok()?)
-    }
-
     /// All messages, recorded and appended.
     pub(super) fn messages(&self) -> impl Iterator<Item = &Message> {
         self.recorded[..self.length].iter().chain(&self.appended)

@@ -15,7 +15,6 @@
 //! | [`change`] | what a run changes, in words |
 //! | `act` | changes, carried out |
 //! | [`decide`] | a single decision |
-//! | [`replay`] | the recorded causes against other settings |
 //! | [`what_if`] | what becomes of everything, beside what would have become of it |
 
 mod act;
@@ -23,14 +22,12 @@ mod cells;
 pub mod change;
 mod compare;
 pub mod decide;
-pub mod replay;
 mod stage;
 mod tape;
-#[cfg(test)]
-mod tests;
 mod times;
 pub mod what_if;
 mod wires;
+pub mod words;
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,8 +60,6 @@ pub struct Recording {
     auctioneer: ServiceId,
     times: Times,
     time: Timestamp,
-    /// How long its BBSs wait before they believe that most cells are gone at once.
-    mass_loss_wait: Duration,
 }
 
 /// Why a log can't be run on.
@@ -144,7 +139,7 @@ impl Recording {
             time = first.and_then(|entry| Some(entry.decisions.first()?.at)).unwrap_or(time);
         }
         let auctioneer = leader(Role::Auctioneer, "auctioneer");
-        Ok(Self { tape: Tape::new(messages, length), bbs, auctioneer, times, time, mass_loss_wait })
+        Ok(Self { tape: Tape::new(messages, length), bbs, auctioneer, times, time })
     }
 
     /// What was true when the log was left.

@@ -25,7 +25,7 @@ use schemas::process::RolloutControl;
 use schemas::rank::Priority;
 use schemas::spec::Item;
 
-use crate::story::words::Words;
+use super::words::{Bad, Words};
 
 /// Something that a run changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Change {
         text: &str,
         read: &mut dyn FnMut(&str) -> Result<Vec<Item>, E>,
     ) -> Result<Option<Self>, Unread<E>> {
-        let words = |bad: crate::story::Bad| Unread::Words(bad.why);
+        let words = |bad: Bad| Unread::Words(bad.why);
         let mut all = Words::of(1, text).map_err(words)?;
         if all.is_empty() {
             return Ok(None);
@@ -131,7 +131,7 @@ type Read<'a, E> = &'a mut dyn FnMut(&str) -> Result<Vec<Item>, E>;
 
 /// What names a file.
 fn of_file<E>(words: &mut Words, read: Read<'_, E>) -> Result<Option<Change>, Unread<E>> {
-    let bad = |bad: crate::story::Bad| Unread::Words(bad.why);
+    let bad = |bad: Bad| Unread::Words(bad.why);
     let mut items = |words: &mut Words| {
         let quoted = words.take_quoted().map(Ok);
         let path = quoted.unwrap_or_else(|| words.read("a file", |word| Some(word.to_owned())));
@@ -146,8 +146,6 @@ fn of_file<E>(words: &mut Words, read: Read<'_, E>) -> Result<Option<Change>, Un
         return Ok(None);
     }))
 }
-
-type Bad = crate::story::Bad;
 
 fn of_words(words: &mut Words) -> Result<Change, Bad> {
     if let Some(change) = of_cell(words)? {

@@ -71,8 +71,7 @@ impl Stage<'_> {
                 self.orders(&cell, order, |requester, order| rep::Input::Uncordon { requester, order });
             }
             E::Call { task, epoch, .. } => {
-                let called = self.lives.as_mut().map_or(KNOWS, |lives| lives.answer(&task));
-                self.tell_bbs(bbs::Input::CallResult { task, epoch, called });
+                self.tell_bbs(bbs::Input::CallResult { task, epoch, called: KNOWS });
             }
             E::Halt(why) => self.halted = Some(why),
             E::Enter(..)
@@ -131,10 +130,7 @@ impl Stage<'_> {
             }
             E::Discard(_) => {}
             E::Run(recipe) => {
-                let behaviour = match &mut self.lives {
-                    Some(lives) => lives.of_new(&recipe.work, self.times),
-                    None => self.times.behaviour(&recipe),
-                };
+                let behaviour = self.times.behaviour(&recipe);
                 node.containers.run_with(now, &recipe, behaviour);
                 self.wait_for_containers(cell);
             }
@@ -199,9 +195,6 @@ impl Stage<'_> {
                 self.tell_auctioneer(auctioneer::Input::LeadAnswered(Some(answer)));
             }
             (Asker::Change(number), Reply::Done(answer)) => {
-                if let Ok(done) = &answer {
-                    self.carried_out(number, done.position);
-                }
                 self.answers.insert(number, answer);
             }
             (

@@ -7,14 +7,12 @@ use std::time::Duration;
 use auctioneer::Auctioneer;
 use bbs::Bbs;
 use projections::World;
-use schemas::container::WorkKey;
 use schemas::message::{Ack, PerformId};
-use schemas::names::{CellId, DefinitionId, IdGenerator, Incarnation, ProcessGuid};
+use schemas::names::{CellId, IdGenerator, Incarnation};
 use schemas::subject::Position;
 use schemas::{Entry, Refusal, Timestamp};
 
 use super::cells::{self, Node};
-use super::replay::Lives;
 use super::tape::Tape;
 use super::times::Times;
 use super::{Recording, Unusable};
@@ -86,8 +84,6 @@ pub(super) struct Stage<'a> {
     pub(super) auctioneer: Auctioneer,
     pub(super) cells: BTreeMap<CellId, Node>,
     pub(super) times: &'a Times,
-    /// How containers lived in the record; none: they start as usual, and run on.
-    pub(super) lives: Option<Lives>,
     pub(super) ids: IdGenerator,
     due: BTreeMap<(Timestamp, u64), Due>,
     counter: u64,
@@ -96,8 +92,6 @@ pub(super) struct Stage<'a> {
     pub(super) answers: BTreeMap<u64, Result<Ack, Refusal>>,
     /// Counts what they asked.
     pub(super) changes: u64,
-    /// Of each restart that is asked as in the record: the process, and what the restart made there.
-    pub(super) restarts: BTreeMap<u64, (ProcessGuid, DefinitionId)>,
     bbs_alarm: Option<Timestamp>,
     auctioneer_alarm: Option<Timestamp>,
     bbs_turn: bool,
@@ -112,15 +106,6 @@ pub(super) struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// The cluster of a recording, where all of it starts.
     pub(super) fn new(recording: &'a Recording) -> Self {
-        Self::with(recording, None)
-    }
-
-    /// The same, with containers that live as they did in the record.
-    pub(super) fn living(recording: &'a Recording, lives: Lives) -> Self {
-        Self::with(recording, Some(lives))
-    }
-
-    fn with(recording: &'a Recording, mut lives: Option<Lives>) -> Self {
         let world = recording.bbs.world();
         let now = recording.time;
         let auctioneer = Auctioneer::with_world(
@@ -129,14 +114,7 @@ impl<'a> Stage<'a> {
             world.clone(),
         );
         let times = &recording.times;
-        let mut behave = |work: &WorkKey, guid, passed| {
-            let usual = times.behaviour_of(work, passed);
-            match &mut lives {
-                Some(lives) => lives.of_running(work, guid, now, usual),
-                None => usual,
-            }
-        };
-        let cells = cells::of(world, now, &mut behave);
+        let cells = cells::of(world, now, times);
         let mut stage = Self {
             now,
             began: now,
@@ -145,14 +123,12 @@ impl<'a> Stage<'a> {
             auctioneer,
             cells,
             times,
-            lives,
             ids: IdGenerator::new(recording.tape.end().0),
             due: BTreeMap::new(),
             counter: 0,
             asked: BTreeMap::new(),
             answers: BTreeMap::new(),
             changes: 0,
-            restarts: BTreeMap::new(),
             bbs_alarm: None,
             auctioneer_alarm: None,
             bbs_turn: false,

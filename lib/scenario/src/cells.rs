@@ -8,13 +8,15 @@ use rep::Rep;
 use schemas::actual;
 use schemas::cell::{Cell, Presence};
 use schemas::container::{Container, ContainerState, Instance, NetInfo, WorkKey};
-use schemas::names::{CellId, IdGenerator, Incarnation, InstanceGuid};
+use schemas::names::{CellId, IdGenerator, Incarnation};
 use schemas::process::{Process, Slot};
 use schemas::resources::Resources;
 use schemas::subject::Position;
 use schemas::task::{self, Task};
 use schemas::{ActualLrpKey, Timestamp};
 use scripted::{Behaviour, Scripted};
+
+use super::times::Times;
 
 /// A cell of a run.
 pub(super) struct Node {
@@ -73,17 +75,14 @@ impl Node {
     }
 }
 
-/// Says how a container behaves that has been in its state for so long.
-pub(super) type Behave<'a> = &'a mut dyn FnMut(&WorkKey, InstanceGuid, Duration) -> Behaviour;
-
 /// The cells that a log calls present, each with the containers that its records name.
-pub(super) fn of(world: &World, now: Timestamp, behave: Behave<'_>) -> BTreeMap<CellId, Node> {
+pub(super) fn of(world: &World, now: Timestamp, times: &Times) -> BTreeMap<CellId, Node> {
     let present = world.cells().filter(|(_, cell)| cell.present);
     let mut nodes: BTreeMap<CellId, Node> = present.map(|(id, cell)| (id.clone(), node(id, cell))).collect();
     let mut put = |by: &Instance, work: WorkKey, found: Found| {
         let Some(node) = nodes.get_mut(&by.cell_id) else { return };
         let Found { domain, resources, ports, state, passed } = found;
-        let behaviour = behave(&work, by.instance_guid, passed);
+        let behaviour = times.behaviour_of(&work, passed);
         let (instance_guid, let_in_at) = (by.instance_guid, world.position());
         let isolation = node.presence.offer(&by.cell_id).isolation();
         let container =

@@ -1,0 +1,322 @@
+//! Logs that the simulation leaves, run on.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use projections::World;
+use scenario::what_if::{self, Length, Move, Work, rolls};
+use scenario::{Change, MASS_LOSS_WAIT, Message, Recording, decide};
+use schemas::definition::DesiredLrp;
+use schemas::names::{CellId, ProcessGuid};
+use schemas::spec::Item;
+use schemas::subject::{Position, Subject};
+use schemas::{Code, Entry};
+use simulation::cluster::{Cluster, START};
+use simulation::journal::{SimJournal, Stored};
+use simulation::plan::Plan;
+use simulation::rng::Rng;
+
+/// What a simulation recorded in its first minute.
+fn log_of(plan: &Plan) -> Vec<Message> {
+    let mut cluster = Cluster::new(plan);
+    cluster.until(START + Duration::from_secs(60));
+    messages(&cluster.journal)
+}
+
+fn messages(journal: &SimJournal) -> Vec<Message> {
+    let all = (1..=journal.end().0).map(|position| journal.get(Position(position)).expect("it is there"));
+    let message = |stored: &Stored| Message {
+        subject: stored.subject.to_string(),
+        entry: stored.entry,
+        bytes: stored.bytes.clone(),
+    };
+    all.map(message).collect()
+}
+
+/// Long enough for every rollout and evacuation to end.
+const LONG: Duration = Duration::from_secs(30 * 60);
+
+/// Every other seed has faults.
+fn plan(seed: u64) -> Plan {
+    if seed.is_multiple_of(2) { Plan::calm(seed) } else { Plan::drawn(seed) }
+}
+
+/// A log that was left in the middle, and what runs on from there.
+fn left(seed: u64, log: &[Message], turn: u64) -> Recording {
+    let position = Position(1 + Rng::new(seed, 77 + turn).below(log.len() as u64));
+    Recording::read(log.to_vec(), Some(position), MASS_LOSS_WAIT).unwrap()
+}
+
+/// The same, when all that was under way has ended.
+fn rested(recording: &Recording) -> Recording {
+    Recording::read(recording.at_rest(LONG).unwrap(), None, MASS_LOSS_WAIT).unwrap()
+}
+
+/// A rested cluster in which nothing went wrong, with something on a cell.
+fn calm(seed: u64) -> Recording {
+    rested(&Recording::read(log_of(&Plan::calm(seed)), None, MASS_LOSS_WAIT).unwrap())
+}
+
+fn rest() -> Length {
+    Length::Rest(LONG)
+}
+
+fn change(text: &str) -> Change {
+    let read = Change::read(text, &mut |path| Err(path.to_owned()));
+    read.unwrap().unwrap()
+}
+
+fn cell(id: &str) -> CellId {
+    CellId::new(id).unwrap()
+}
+
+/// What completed goes after a while, and what a schedule launches comes.
+fn is_of_an_instance(one: &&Move) -> bool {
+    match one.what {
+        Work::Instance { .. } => true,
+        Work::Task(_) => false,
+    }
+}
+
+/// Whether it is of a rollout: one that finds no room tries one index after the other, without end.
+fn is_of_a_rollout(world: &World, one: &Move) -> bool {
+    match &one.what {
+        Work::Instance { process, .. } => world.process(process).is_some_and(rolls),
+        Work::Task(_) => false,
+    }
+}
+
+#[test]
+fn what_nobody_changes_stays_as_it_was() {
+    for seed in 0..16 {
+        let log = log_of(&plan(seed));
+        for turn in 0..3 {
+            let recording = left(seed, &log, turn);
+            let rested = rested(&recording);
+            let told = rested.what_if(&[], rest()).unwrap();
+            let stays = |one: &&Move| is_of_an_instance(one) && !is_of_a_rollout(rested.world(), one);
+            let moves: Vec<_> = told.moves.iter().filter(stays).collect();
+            assert!(moves.is_empty(), "seed {seed} at {}: {moves:?}", recording.position());
+            assert!(told.fits && told.preempted.is_empty(), "seed {seed}: {told:?}");
+        }
+    }
+}
+
+/// Instances that nothing is about to happen to: they run on a cell that stays, and are wanted.
+fn settled(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
+    let mut all = BTreeSet::new();
+    for process in world.processes_from(None) {
+        let Some(desired) = &process.desired else { continue };
+        let crowded = |index| process.slots_at(index).count() > 1;
+        for slot in process.slots.iter() {
+            let index = slot.place.index;
+            let runs = slot.actual.as_ref().filter(|actual| actual.keeps_running());
+            let Some(by) = runs.and_then(schemas::actual::Actual::holder) else { continue };
+            let stays =
+                |cell: &schemas::cell::Cell| cell.present && !cell.evacuating && !cell.evacuation_requested;
+            let stays = world.cell(&by.cell_id).is_some_and(stays);
+            if stays
+                && desired.desires_index(index)
+                && !rolls(process)
+                && !crowded(index)
+                && slot.evacuating.is_none()
+            {
+                all.insert((process.guid.clone(), index, by.instance_guid.to_string()));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn what_runs_when_a_log_is_left_runs_on_in_the_same_container() {
+    let mut seen = 0;
+    for seed in 0..16 {
+        let log = log_of(&plan(seed));
+        for turn in 0..3 {
+            let recording = left(seed, &log, turn);
+            // More urgent work may take the place of what runs, if that is allowed.
+            let preempts = recording.world().cluster().is_some_and(|cluster| cluster.preemption);
+            let later =
+                Recording::read(recording.at_rest(Duration::from_secs(20)).unwrap(), None, MASS_LOSS_WAIT);
+            let (before, after) = (settled(recording.world()), running(later.unwrap().world()));
+            let lost: Vec<_> = before.difference(&after).collect();
+            assert!(preempts || lost.is_empty(), "seed {seed} at {}: {lost:?}", recording.position());
+            seen += before.len();
+        }
+    }
+    assert!(seen > 100, "only {seen} instances ran");
+}
+
+fn running(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
+    let mut all = BTreeSet::new();
+    for process in world.processes_from(None) {
+        for slot in process.slots.iter() {
+            let by = slot.actual.as_ref().and_then(schemas::actual::Actual::holder);
+            all.extend(by.map(|by| (process.guid.clone(), slot.place.index, by.instance_guid.to_string())));
+        }
+    }
+    all
+}
+
+#[test]
+fn what_runs_on_a_cell_that_is_lost_goes_elsewhere() {
+    let mut moved = 0;
+    for seed in [0, 2, 4, 8, 10, 12] {
+        let recording = calm(seed);
+        for lost in ["c1", "c2", "c3"].map(cell) {
+            let told = recording.what_if(&[Change::Lose(lost.clone())], rest()).unwrap();
+            assert!(told.at_rest, "seed {seed}");
+            for one in told.moves.iter().filter(is_of_an_instance) {
+                let on = |spot: &Option<what_if::Spot>| spot.as_ref().and_then(|spot| spot.cell_id.clone());
+                assert_ne!(on(&one.after), Some(lost.clone()), "{one:?}");
+                // Nothing else moves, but for a place that somebody else's move makes or takes.
+                let waited = one.before.as_ref().is_some_and(|spot| spot.cell_id.is_none());
+                let was_there = on(&one.before) == Some(lost.clone());
+                assert!(
+                    was_there || waited || !told.preempted.is_empty() || one.anyway,
+                    "seed {seed}: {one:?}"
+                );
+                let placed = one.after.as_ref().is_some_and(|spot| spot.state == "RUNNING");
+                let unplaced = told.unplaced.iter().any(|unplaced| unplaced.what == one.what);
+                let global = one.after.is_none();
+                assert!(placed || unplaced || global || one.anyway, "seed {seed}: {one:?}");
+                moved += usize::from(was_there && placed);
+            }
+            let gone =
+                told.cells.iter().any(|change| change.cell_id == lost && change.after == Some("absent"));
+            assert!(
+                gone || recording.world().cell(&lost).is_none_or(|cell| !cell.present),
+                "{:?}",
+                told.cells
+            );
+        }
+    }
+    assert!(moved > 10, "only {moved} instances moved");
+}
+
+/// A process that runs, and is not global.
+fn some_process(recording: &Recording) -> ProcessGuid {
+    let runs = |process: &&schemas::process::Process| {
+        let counted =
+            process.desired.as_ref().is_some_and(|desired| desired.cells.is_none() && desired.instances > 0);
+        counted
+            && process
+                .slots
+                .iter()
+                .any(|slot| slot.actual.as_ref().is_some_and(schemas::actual::Actual::keeps_running))
+    };
+    recording.world().processes_from(None).find(runs).expect("something runs").guid.clone()
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_its_reason() {
+    let recording = calm(0);
+    let web = some_process(&recording);
+    let told = recording.what_if(&[Change::Scale(web.clone(), 500)], rest()).unwrap();
+    assert!(!told.fits && told.at_rest);
+    let of_web = told.processes.iter().find(|one| one.process_guid == web).unwrap();
+    assert_eq!(of_web.desired.1, 500);
+    assert!(of_web.running.1 >= of_web.running.0 && of_web.running.1 < 500, "{of_web:?}");
+    let is_of_web = |one: &&what_if::Unplaced| match &one.what {
+        Work::Instance { process, .. } => *process == web,
+        Work::Task(_) => false,
+    };
+    let unplaced: Vec<_> = told.unplaced.iter().filter(is_of_web).collect();
+    assert_eq!(u32::try_from(unplaced.len()), Ok(500 - of_web.running.1));
+    for one in unplaced {
+        assert!(one.error.starts_with("insufficient resources"), "{one:?}");
+        assert!(one.explanation.as_ref().is_some_and(|why| !why.rejected.is_empty()), "{one:?}");
+    }
+    assert!(told.blocked.iter().any(|one| one.of == format!("process {web}")), "{:?}", told.blocked);
+    // A cell with room for all makes it fit.
+    let room = change("add cell big memory=1000000 disk=1000000 containers=1000 ports=1000");
+    let told = recording.what_if(&[room, Change::Scale(web, 500)], rest()).unwrap();
+    assert!(told.fits && told.unplaced.iter().all(|one| one.anyway), "{:?}", told.unplaced);
+}
+
+#[test]
+fn starts_take_as_long_as_they_were_recorded_to() {
+    let recording = calm(0);
+    let web = some_process(&recording);
+    let start = recording.times().start(&web).time();
+    let told = recording.what_if(&[Change::Restart(web.clone())], rest()).unwrap();
+    let of_web = told.processes.iter().find(|one| one.process_guid == web).unwrap();
+    let took = Duration::from_millis(of_web.all_running_after_ms.unwrap());
+    assert!(took >= start, "{took:?} is less than one start of {start:?}");
+    assert!(of_web.start_is_recorded && of_web.running.0 == of_web.running.1, "{of_web:?}");
+}
+
+#[test]
+fn the_same_question_has_the_same_answer() {
+    let recording = left(3, &log_of(&Plan::drawn(3)), 0);
+    let ask = || {
+        let changes = [change("lose cell c1"), change("wait 1m"), change("return cell c1")];
+        recording.what_if(&changes, Length::Time(Duration::from_secs(2 * 60 * 60))).unwrap()
+    };
+    let told = ask();
+    assert_eq!(told.ran_ms, (60 + 2 * 60 * 60) * 1_000);
+    assert_eq!(told, ask());
+}
+
+#[test]
+fn a_change_that_is_refused_is_named() {
+    let recording = calm(0);
+    let refused = |text: &str| {
+        let no = recording.what_if(&[change("wait 1s"), change(text)], rest()).unwrap_err();
+        assert_eq!(no.change, Some(1));
+        match no.why {
+            what_if::Failed::Refused(refusal) => refusal.message,
+            what_if::Failed::Unusable(why) => panic!("{why}"),
+        }
+    };
+    assert_eq!(refused("scale nobody=3"), "process nobody does not exist");
+    assert_eq!(refused("lose cell c99"), "cell c99 does not exist");
+    assert!(refused("return cell c1").starts_with("cell c1 is there"));
+    assert!(refused("add cell c1").starts_with("there is a cell c1 already"));
+    assert!(refused("crash nobody/0").contains("process nobody does not exist"));
+}
+
+#[test]
+fn a_decision_is_told_as_it_would_be_stored() {
+    let recording = calm(0);
+    let web = some_process(&recording);
+    let decided = recording.decide(&decide::Asked::Change(Change::Scale(web.clone(), 0))).unwrap();
+    assert!(decided.answer.is_ok());
+    let [(subject, bytes)] = &decided.entries[..] else { panic!("{decided:?}") };
+    assert_eq!(*subject, Subject::of_process(&web, recording.world().shards()));
+    assert_eq!(Entry::decode(bytes).unwrap().decisions.len(), 1);
+    let refused = recording.decide(&decide::Asked::Change(change("delete nobody"))).unwrap();
+    assert!(refused.answer.is_err() && refused.entries.is_empty());
+}
+
+fn desired(world: &World, guid: &ProcessGuid) -> DesiredLrp {
+    let process = world.process(guid).unwrap();
+    process.desired.as_ref().unwrap().project(guid, &process.domain).unwrap()
+}
+
+#[test]
+fn what_just_happens_is_decided_by_nobody() {
+    let recording = calm(0);
+    let web = some_process(&recording);
+    let crash = format!("crash {web}/0");
+    for text in ["lose cell c1", "return cell c1", "add cell c9", &crash, "wait 1s"] {
+        let why = decide::Asked::change(change(text)).unwrap_err();
+        assert!(why.contains("is no command") && why.contains("scale, priority,"), "{why}");
+        let decided = recording.decide(&decide::Asked::Change(change(text))).unwrap();
+        assert_eq!(decided.answer.unwrap_err().code, Code::InvalidRequest, "{text}");
+    }
+    assert!(decide::Asked::change(Change::Scale(web, 1)).is_ok());
+}
+
+#[test]
+fn of_several_things_that_are_asked_those_before_a_refusal_are_told() {
+    let recording = calm(0);
+    let web = some_process(&recording);
+    let lrp = desired(recording.world(), &web);
+    let more = DesiredLrp { instances: lrp.instances + 1, ..lrp.clone() };
+    let elsewhere = DesiredLrp { domain: schemas::names::Domain::new("elsewhere").unwrap(), ..lrp };
+    let both = Change::Apply(vec![Item::Lrp(Box::new(more)), Item::Lrp(Box::new(elsewhere))]);
+    let decided = recording.decide(&decide::Asked::Change(both)).unwrap();
+    assert!(decided.answer.is_err() && decided.entries.len() == 1, "{decided:?}");
+}
