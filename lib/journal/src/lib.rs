@@ -21,6 +21,7 @@ pub mod limits;
 mod memory;
 pub mod migrate;
 pub mod monitor;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod sqlite_writer;
 mod stream;
@@ -36,6 +37,7 @@ pub use facts::{Facts, Replica};
 pub use jetstream::JetStream;
 pub use jetstream_read::decode_page_entry;
 pub use memory::Memory;
+#[cfg(feature = "sqlite")]
 pub use sqlite::{FILE, Sqlite};
 pub use stream::{STREAM, StreamSettings, durability, version_problem};
 
@@ -47,6 +49,7 @@ pub enum Journal {
     /// In memory: all entries are lost when the process exits.
     Memory(Memory),
     /// An embedded database in a data folder.
+    #[cfg(feature = "sqlite")]
     Sqlite(Sqlite),
     /// A stream on a NATS server.
     JetStream(JetStream),
@@ -198,6 +201,7 @@ pub struct Follower(Kind);
 #[derive(Debug)]
 enum Kind {
     Memory(memory::Follower),
+    #[cfg(feature = "sqlite")]
     Sqlite(sqlite::Follower),
     JetStream(Box<jetstream::Follower>),
 }
@@ -221,6 +225,7 @@ impl Journal {
         }
         match self {
             Self::Memory(memory) => memory.append(append),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(sqlite) => sqlite.append(append).await,
             Self::JetStream(stream) => stream.append(append).await,
         }
@@ -244,6 +249,7 @@ impl Journal {
         }
         match self {
             Self::Memory(memory) => memory.import(entries),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(sqlite) => sqlite.import(entries).await,
             Self::JetStream(stream) => jetstream_import::import(stream, entries).await,
         }
@@ -255,6 +261,7 @@ impl Journal {
     pub fn follow(&self, after: Position) -> Follower {
         Follower(match self {
             Self::Memory(memory) => Kind::Memory(memory.follow(after)),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(sqlite) => Kind::Sqlite(sqlite.follow(after)),
             Self::JetStream(stream) => Kind::JetStream(Box::new(stream.follow(after))),
         })
@@ -268,6 +275,7 @@ impl Journal {
     pub async fn last(&self, subject: &Subject) -> Result<Option<StoredEntry>, JournalError> {
         match self {
             Self::Memory(memory) => memory.last(subject),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(sqlite) => sqlite.last(subject).await,
             Self::JetStream(stream) => stream.last(&subject.to_string()).await,
         }
@@ -289,6 +297,7 @@ impl Journal {
     ) -> Result<Vec<StoredEntry>, JournalError> {
         match self {
             Self::Memory(memory) => memory.read(after, subject, limit),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(sqlite) => sqlite.read(after, subject, limit).await,
             Self::JetStream(stream) => stream.read(after, subject, limit).await,
         }
@@ -338,6 +347,7 @@ impl Journal {
     pub async fn check_position(&self, position: Position) -> Result<(), JournalError> {
         match self {
             Self::Memory(_) => Ok(()),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(sqlite) => {
                 sqlite.read(Position(position.0.saturating_sub(1)), None, 1).await.map(drop)
             }
@@ -353,7 +363,9 @@ impl Journal {
     pub fn unreadable_reason(&self) -> Option<String> {
         match self {
             // Followers of these journals return an error instead.
-            Self::Memory(_) | Self::Sqlite(_) => None,
+            Self::Memory(_) => None,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => None,
             Self::JetStream(stream) => stream.unreadable_reason(),
         }
     }
@@ -365,6 +377,7 @@ impl Journal {
     pub async fn end(&self) -> Result<Position, JournalError> {
         match self {
             Self::Memory(memory) => memory.end(),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(sqlite) => sqlite.end(),
             Self::JetStream(stream) => stream.end().await,
         }
@@ -377,7 +390,9 @@ impl Journal {
     /// The server does not respond.
     pub async fn server_time(&self) -> Result<Option<String>, JournalError> {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => Ok(None),
+            Self::Memory(_) => Ok(None),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => Ok(None),
             Self::JetStream(stream) => stream.server_time().await,
         }
     }
@@ -390,7 +405,9 @@ impl Journal {
     /// does not respond.
     pub async fn facts(&self) -> Result<Option<Facts>, JournalError> {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => Ok(None),
+            Self::Memory(_) => Ok(None),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => Ok(None),
             Self::JetStream(stream) => stream.facts().await.map(Some),
         }
     }
@@ -402,7 +419,9 @@ impl Journal {
     /// monitoring address is configured.
     pub async fn write_error(&self) -> Option<String> {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => None,
+            Self::Memory(_) => None,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => None,
             Self::JetStream(stream) => facts::write_error(stream.monitoring()).await,
         }
     }
@@ -414,7 +433,9 @@ impl Journal {
     /// The stream cannot be opened over the connection.
     pub async fn with_connection(&self, connection: bus::nats::Connection) -> Result<Self, JournalError> {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => Ok(self.clone()),
+            Self::Memory(_) => Ok(self.clone()),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => Ok(self.clone()),
             Self::JetStream(stream) => Ok(Self::JetStream(stream.with_connection(connection).await?)),
         }
     }
@@ -424,6 +445,7 @@ impl Journal {
     pub fn durability(&self) -> Durability {
         match self {
             Self::Memory(_) => Durability::Volatile,
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(_) => Durability::Synced,
             Self::JetStream(stream) => stream.durability(),
         }
@@ -434,6 +456,7 @@ impl Journal {
     pub async fn close(self) {
         match self {
             Self::Memory(memory) => memory.close(),
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(sqlite) => sqlite.close().await,
             Self::JetStream(stream) => stream.close(),
         }
@@ -454,6 +477,7 @@ impl Follower {
         let max = max.max(1);
         match &mut self.0 {
             Kind::Memory(follower) => follower.next_batch(max).await,
+            #[cfg(feature = "sqlite")]
             Kind::Sqlite(follower) => follower.next_batch(max).await,
             Kind::JetStream(follower) => follower.next_batch(max).await,
         }
@@ -464,6 +488,7 @@ impl Follower {
     pub const fn position(&self) -> Position {
         match &self.0 {
             Kind::Memory(follower) => follower.after,
+            #[cfg(feature = "sqlite")]
             Kind::Sqlite(follower) => follower.after,
             Kind::JetStream(follower) => follower.after,
         }

@@ -11,8 +11,22 @@ use std::time::Duration;
 
 use bus::{Bus, InProcess, SocketServer};
 use clap::Args;
+use cli::{diff, watch};
+use cli_base::failure::Failure;
+use cli_base::file;
+use cli_base::output::{Output, note};
 use client::{Client, default_domain};
+use host;
+use host::error::ServiceError;
+use host::local::{ContainerKind, Local, LocalConfig, RoleBus, end_leftovers};
+use host::monitoring::MetricsRegistry;
+use host::monitoring::projector::ProjectorMetrics;
+use host::past::Cache;
+use host::run_error::RunError;
+use host::serve::{self, GivenAttributes, IsolationArg};
+use host::telemetry_args::{MetricsArgs, TracesArgs};
 use journal::{Journal, Sqlite};
+use runtime::exit::Exit;
 use runtime::folder::Folder;
 use rustix::process::geteuid;
 use schemas::bus::Inbox;
@@ -24,24 +38,11 @@ use schemas::resources::Resources;
 use schemas::spec::Item;
 use schemas::{Code, Position};
 use secrets::{Key, Keys, Ring};
+use text::chain;
+use text::words::{InvalidValue, count, number};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-
-use crate::cli::failure::{Exit, Failure};
-use crate::cli::output::{Output, note};
-use crate::cli::words::{InvalidValue, count, number};
-use crate::cli::{diff, file, watch};
-use crate::error::{ServiceError, chain};
-use crate::host;
-use crate::local::{ContainerKind, Local, LocalConfig, RoleBus, end_leftovers};
-use crate::serve::{self, GivenAttributes, IsolationArg};
-use crate::telemetry_args::{MetricsArgs, TracesArgs};
-use crate::wire;
-use crate::wire::monitoring::MetricsRegistry;
-use crate::wire::monitoring::projector::ProjectorMetrics;
-use crate::wire::past::Cache;
-use crate::wire::run_error::RunError;
 
 /// Maximum number of containers on a cell of a local cluster.
 const CONTAINERS_PER_CELL: u32 = 100;
@@ -154,7 +155,7 @@ pub(crate) async fn run(
         None => vec![],
     };
     let watching = args.metrics.open(None).await?;
-    host::raise_open_file_limit();
+    host::fingerprint::raise_open_file_limit();
     let folder = data.open()?;
     let cells = folder.path().join(CELLS_FOLDER);
     if matches!(data, Data::Scratch(_)) {
@@ -269,11 +270,11 @@ async fn run_projector(
         AheadOfJournal, OtherCluster, OtherHistory, OtherMetadata, OtherShape, QuarantinedLater,
     };
     let url = projector::Url::Sqlite(file.to_owned());
-    let mut ended = wire::projector::run(journal.clone(), url.clone(), watch, stop.clone()).await;
+    let mut ended = host::projector::run(journal.clone(), url.clone(), watch, stop.clone()).await;
     if let Err(RunError::Projector(OtherShape | QuarantinedLater { .. })) = &ended {
-        ended = wire::projector::rebuild(&journal, &url, &stop).await;
+        ended = host::projector::rebuild(&journal, &url, &stop).await;
         if ended.is_ok() {
-            ended = wire::projector::run(journal.clone(), url.clone(), watch, stop.clone()).await;
+            ended = host::projector::run(journal.clone(), url.clone(), watch, stop.clone()).await;
         }
     }
     match ended {
@@ -281,7 +282,7 @@ async fn run_projector(
             OtherMetadata { .. } | OtherCluster { .. } | OtherHistory { .. } | AheadOfJournal { .. },
         )) => {
             projector::remove(file)?;
-            wire::projector::run(journal, url, watch, stop).await
+            host::projector::run(journal, url, watch, stop).await
         }
         ended => ended,
     }
@@ -320,10 +321,10 @@ async fn add_cells(
     args: &DevArgs,
 ) -> Result<(), ServiceError> {
     let cells = args.cells;
-    let host = host::resources(folder);
+    let host = host::fingerprint::resources(folder);
     let share = |whole: u64| (whole / u64::from(cells)).max(1);
     // The cells share one range of ports.
-    let ports = host::port_count(&executor::process::DEFAULT_HOST_PORTS) / cells;
+    let ports = host::fingerprint::port_count(&executor::process::DEFAULT_HOST_PORTS) / cells;
     let (memory_mb, disk_mb) = (share(host.memory_mb), share(host.disk_mb));
     let total = Resources { memory_mb, disk_mb, containers: CONTAINERS_PER_CELL, ports };
     for number in 1..=cells {

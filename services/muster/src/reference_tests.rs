@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::{Arg, Command, CommandFactory};
+use cli::help::{COMMANDS, GROUPS, leaves, summary};
 use fixtures::pages::check_tables;
 
 use crate::Muster;
-use crate::cli::help::{COMMANDS, GROUPS, leaves, summary};
 
 /// Checks a generated table of a page of the reference.
 fn check_page(name: &str, place: &'static str, text: String) {

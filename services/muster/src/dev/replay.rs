@@ -4,20 +4,21 @@
 use std::path::{Path, PathBuf};
 
 use bus::InProcess;
+use cli::archive::import;
+use cli_base::failure::Failure;
+use cli_base::output::note;
+use host::error::ServiceError;
+use host::local::{Local, LocalConfig, RoleBus, end_leftovers};
+use host::monitoring::MetricsRegistry;
+use host::past::Cache;
 use journal::{Journal, Sqlite};
 use runtime::folder::Folder;
 use schemas::bus::Inbox;
 use schemas::names::ServiceId;
+use text::chain;
 use tokio_util::sync::CancellationToken;
 
 use super::{CELLS_FOLDER, Data, TableProjector, clear, client, failed, serve, wait_until_ready};
-use crate::archive::import;
-use crate::cli::failure::Failure;
-use crate::cli::output::note;
-use crate::error::{ServiceError, chain};
-use crate::local::{Local, LocalConfig, RoleBus, end_leftovers};
-use crate::wire::monitoring::MetricsRegistry;
-use crate::wire::past::Cache;
 
 /// Shows the content of an export until the command is stopped.
 ///

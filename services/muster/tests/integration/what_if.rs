@@ -1,4 +1,4 @@
-//! Tests of `what-if` and single decisions, on a running cluster and on a stopped cluster.
+//! Tests of `what-if` on a running cluster and on a stopped cluster.
 
 use serde_json::{Value, json};
 
@@ -91,65 +91,4 @@ fn assert_past_and_invalid_changes(place: &TestDir, muster: &Muster) {
     ]);
     ask("lose cell c9").expect_status(3).expect_output(&["cell c9 does not exist"]);
     ask("apply nowhere.toml").expect_status(1).expect_output(&["can't read nowhere.toml"]);
-}
-
-#[test]
-fn single_decisions_are_printed_as_json() {
-    let place = TestDir::new();
-    let dev = LocalCluster::start(&place, &[]);
-    let (muster, web) = (&dev.muster, place.write_file("web.toml", sleeper("web", 1)).display().to_string());
-    muster.ok(&format!("apply {web}"));
-    muster.wait_until_running("web", 1);
-    let before = last_position(muster);
-
-    let decided = muster.run(&["decide", "scale web=3"]).expect_status(0).json();
-    assert_eq!(decided["outcome"], "decided", "{decided:#}");
-    let text = decided["entries"][0]["entry"]["decisions"][0]["events"].to_string();
-    assert!(text.contains("created.v1") && decided["position"] == json!(before), "{decided:#}");
-    let same = muster.run(&["decide", "scale web=1"]).expect_status(0).json();
-    assert_eq!(same["outcome"], "unchanged", "{same:#}");
-    let refused = muster.run(&["decide", "delete nobody"]).expect_status(3).json();
-    assert_eq!(refused["refusal"]["code"], "ResourceNotFound");
-
-    muster
-        .run(&["decide", "lose cell c1"])
-        .expect_status(2)
-        .expect_output(&["`lose cell` is no command", "what can be decided is evacuate,"]);
-    // If one of several items is refused, the result also contains the decisions before the refusal.
-    let elsewhere = sleeper("web", 2).replace("\"shop\"", "\"elsewhere\"");
-    let both = format!("[[lrp]]\n{}[[lrp]]\n{elsewhere}", sleeper("other", 1));
-    let both = place.write_file("both.toml", both).display().to_string();
-    let refused = muster.run(&["decide", &format!("apply {both}")]).json();
-    assert_eq!(refused["outcome"], "refused", "{refused:#}");
-    assert_eq!(refused["entries"].as_array().map(Vec::len), Some(1), "{refused:#}");
-
-    let message = json!({"body": {"process_guid": "api", "domain": "shop", "instances": 2,
-        "action": {"run": {"path": "true"}}}});
-    let file = place.write_file("message.json", message.to_string()).display().to_string();
-    let line = format!("decide --command lrp.desire --file {file} --empty --domain shop");
-    let decided = muster.ok(&line).json();
-    assert_eq!((&decided["outcome"], &decided["position"]), (&json!("decided"), &json!(0)), "{decided:#}");
-    let bad = place.write_file("bad.json", message.to_string().replace("2", "\"two\"")).display().to_string();
-    let line = format!("decide --command lrp.desire --file {bad} --empty --domain shop");
-    muster.exits(1, &line).expect_output(&["instances: "]);
-    muster
-        .exits(1, &format!("decide --command lrp.dance --file {file} --domain shop"))
-        .expect_output(&["lrp.dance"]);
-
-    let case = place
-        .write_file("case.json", r#"{"container": "running", "lrp": "claimed_self"}"#)
-        .display()
-        .to_string();
-    let row = muster.ok(&format!("reconcile {case}")).json();
-    assert_eq!(
-        (&row["row"], &row["steps"][0]["step"]),
-        (&json!("RUNNING container, CLAIMED α"), &json!("start"))
-    );
-    let case =
-        place.write_file("case.json", r#"[{"container": "runing", "lrp": "crashed"}]"#).display().to_string();
-    muster
-        .exits(1, &format!("reconcile {case}"))
-        .expect_output(&["[0].container: is \"runing\": expected none, reserved"]);
-    assert_eq!(last_position(muster), before, "nothing was written");
-    dev.end(&place);
 }

@@ -1,0 +1,132 @@
+//! The commands of `muster-lab`, run as a user does, on the log of a simulated cluster.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use journal::{Append, Journal, Sqlite};
+use schemas::subject::{Position, Subject};
+use serde_json::{Value, json};
+use simulation::cluster::{Cluster, START};
+use simulation::plan::Plan;
+
+/// Writes the first minute of a simulated cluster as the journal of a data folder. Returns the last position,
+/// and a process that runs.
+async fn record(folder: &Path) -> (Position, String) {
+    let mut cluster = Cluster::new(&Plan::calm(0));
+    cluster.until(START + Duration::from_secs(60));
+    let journal = Journal::Sqlite(Sqlite::open(folder).await.expect("the journal opens"));
+    let mut last: BTreeMap<Subject, Position> = BTreeMap::new();
+    for position in (1..=cluster.journal.end().0).map(Position) {
+        let stored = cluster.journal.get(position).expect("the entry exists");
+        let expected = last.insert(stored.subject.clone(), position).unwrap_or_default();
+        let (subject, entry, bytes) =
+            (stored.subject.clone(), stored.entry.expect("an id"), stored.bytes.clone());
+        let append = Append { subject, expected, entry, bytes };
+        assert_eq!(journal.append(append).await.expect("the entry is stored"), position);
+    }
+    journal.close().await;
+    (cluster.journal.end(), "web".to_owned())
+}
+
+/// Output of a run.
+struct Ran {
+    status: i32,
+    out: String,
+    errors: String,
+}
+
+impl Ran {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    fn text(&self) -> String {
+        format!("exit status {}\n{}{}", self.status, self.out, self.errors)
+    }
+
+    fn expect(self, status: i32, parts: &[&str]) -> Self {
+        let text = self.text();
+        assert_eq!(self.status, status, "{text}");
+        for part in parts {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        self
+    }
+}
+
+fn lab(data: &Path, words: &[&str]) -> Ran {
+    let output = Command::new(env!("CARGO_BIN_EXE_muster-lab"))
+        .args(words)
+        .arg("--data")
+        .arg(data)
+        .env_remove("MUSTER_NATS_URL")
+        .output()
+        .expect("the program starts");
+    Ran {
+        status: output.status.code().expect("the program exits"),
+        out: String::from_utf8(output.stdout).expect("UTF-8"),
+        errors: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+#[tokio::test]
+async fn single_decisions_are_printed_as_json() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    let (end, process) = record(data).await;
+    let decided = lab(data, &["decide", &format!("delete {process}")]).expect(0, &[]).json();
+    assert_eq!((&decided["outcome"], &decided["position"]), (&json!("decided"), &json!(end)), "{decided:#}");
+    let events = decided["entries"][0]["entry"]["decisions"][0]["events"].to_string();
+    assert!(events.contains("removed.v1"), "{decided:#}");
+    let refused = lab(data, &["decide", "delete nobody"]).expect(3, &[]).json();
+    assert_eq!(refused["refusal"]["code"], "ResourceNotFound");
+    lab(data, &["decide", "lose cell c1"])
+        .expect(2, &["`lose cell` is no command", "what can be decided is evacuate,"]);
+    lab(data, &["decide", &format!("delete {process}"), "--as-of", "1"]).expect(3, &["ResourceNotFound"]);
+
+    let message = json!({"body": {"process_guid": "api", "domain": "shop", "instances": 2,
+        "action": {"run": {"path": "true"}}}});
+    let file = data.join("message.json");
+    let write = |text: String| std::fs::write(&file, text).expect("the file is written");
+    write(message.to_string());
+    let path = file.display().to_string();
+    let ask = |verb: &str| {
+        lab(data, &["decide", "--command", verb, "--file", &path, "--empty", "--domain", "shop"])
+    };
+    let decided = ask("lrp.desire").expect(0, &[]).json();
+    assert_eq!((&decided["outcome"], &decided["position"]), (&json!("decided"), &json!(0)), "{decided:#}");
+    ask("lrp.dance").expect(1, &["lrp.dance"]);
+    write(message.to_string().replace('2', "\"two\""));
+    ask("lrp.desire").expect(1, &["instances: "]);
+}
+
+#[test]
+fn actions_of_a_rep_are_printed_as_json() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let case = folder.path().join("case.json");
+    let write = |text: &str| std::fs::write(&case, text).expect("the file is written");
+    write(r#"{"container": "running", "lrp": "claimed_self"}"#);
+    let path = case.display().to_string();
+    let row = lab(folder.path(), &["reconcile", &path]).expect(0, &[]).json();
+    assert_eq!(
+        (&row["row"], &row["steps"][0]["step"]),
+        (&json!("RUNNING container, CLAIMED α"), &json!("start"))
+    );
+    write(r#"[{"container": "runing", "lrp": "crashed"}]"#);
+    lab(folder.path(), &["reconcile", &path])
+        .expect(1, &["[0].container: is \"runing\": expected none, reserved"]);
+}
+
+#[test]
+fn simulations_are_repeatable() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run =
+        || lab(folder.path(), &["simulate", "--seed", "7", "--last", "50", "-o", "jsonl"]).expect(0, &[]);
+    assert_eq!(run().out, run().out);
+    let story = lab(folder.path(), &["simulate", "--seed", "7", "--print"]).expect(0, &[]).out;
+    std::fs::write(folder.path().join("story.txt"), story).expect("the file is written");
+    let path = folder.path().join("story.txt").display().to_string();
+    lab(folder.path(), &["simulate", &path, "--last", "3"]).expect(0, &[]);
+}
