@@ -5,12 +5,14 @@
 //! For work whose constraint names attributes, cells are also grouped by the values of these attributes. Each
 //! set of attributes that constraints name has its own `Partition` of the cells.
 
+mod cell;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use schemas::Position;
-use schemas::attributes::{AttributeName, Attributes, Offer, STACK, ZONE};
-use schemas::names::{CellId, PlacementTag, Stack, Zone};
+use schemas::attributes::{AttributeName, STACK, ZONE};
+use schemas::names::CellId;
 use schemas::placement::Eligibility;
 use schemas::resources::{CellClass, Constraint, Resources};
 use schemas::rules::{Distinct, Rules};
@@ -19,6 +21,9 @@ use crate::eligibility::eligibility;
 use crate::score::{Scale, bounded};
 use crate::view::{Cells, Column, View};
 
+pub use cell::{BoardCell, Standing};
+pub(crate) use cell::{CORDONED, EVACUATING, SILENT, UNHEALTHY, to_index, to_number};
+
 /// Maximum number of constraints whose matching cells a board caches.
 pub const MAX_VIEWS: usize = 1_024;
 /// Maximum number of work sizes that a group stores as too large for all of its cells.
@@ -26,72 +31,6 @@ const MAX_TOO_LARGE: usize = 16;
 /// Maximum number of attribute sets by which a board groups its cells. Work whose constraint names a further
 /// set is placed by a scan of every cell.
 pub const MAX_PARTITIONS: usize = 32;
-
-/// Cell that the log records as present.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BoardCell {
-    pub id: CellId,
-    pub zone: Zone,
-    pub stack: Stack,
-    /// Tags of the cell. Work must require exactly these tags.
-    pub placement_tags: BTreeSet<PlacementTag>,
-    pub attributes: Attributes,
-    pub total: Resources,
-    pub free: Resources,
-    pub standing: Standing,
-}
-
-impl BoardCell {
-    /// Returns the properties that constraints are matched against.
-    #[must_use]
-    pub const fn offer(&self) -> Offer<'_> {
-        Offer {
-            cell_id: &self.id,
-            zone: &self.zone,
-            stack: &self.stack,
-            placement_tags: &self.placement_tags,
-            attributes: &self.attributes,
-        }
-    }
-}
-
-/// Reason why a cell that evacuates accepts no work.
-pub(crate) const EVACUATING: &str = "evacuating";
-/// Reason why a cell that an operator cordoned accepts no work.
-pub(crate) const CORDONED: &str = "cordoned";
-/// Reason why a cell whose self-test fails accepts no work.
-pub(crate) const UNHEALTHY: &str = "unhealthy";
-/// Reason why a cell that does not report accepts no work.
-pub(crate) const SILENT: &str = "silent";
-
-/// Availability of a cell for new work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
-    /// The cell accepts work.
-    Open,
-    Evacuating,
-    /// An operator excluded the cell from new work.
-    Cordoned,
-    /// The self-test of the cell fails.
-    Unhealthy,
-    /// The cell does not report its free resources, or did not answer the last message.
-    Silent,
-}
-
-impl Standing {
-    /// Returns the reason why the cell accepts no work, as text for errors and explanations. `None` if the
-    /// cell accepts work.
-    #[must_use]
-    pub const fn closed_reason(self) -> Option<&'static str> {
-        match self {
-            Self::Open => None,
-            Self::Evacuating => Some(EVACUATING),
-            Self::Cordoned => Some(CORDONED),
-            Self::Unhealthy => Some(UNHEALTHY),
-            Self::Silent => Some(SILENT),
-        }
-    }
-}
 
 /// Cells of a cluster, prepared for auctions. Cells are numbered in the order of their ids.
 #[derive(Clone, Debug, Default)]
@@ -429,18 +368,11 @@ impl Board {
     }
 }
 
-/// Converts a number to an index.
-pub(crate) const fn to_index(number: u32) -> usize {
-    number as usize
-}
-
-/// Converts an index to a number. Boards and batches have fewer than 2^32 elements.
-pub(crate) fn to_number(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use schemas::attributes::Attributes;
+    use schemas::names::{PlacementTag, Stack, Zone};
+
     use super::*;
 
     #[test]

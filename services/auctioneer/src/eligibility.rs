@@ -4,13 +4,17 @@
 use std::collections::BTreeMap;
 
 use schemas::Position;
+use schemas::limits::truncate;
 use schemas::placement::Eligibility;
 use schemas::resources::{CellClass, Constraint};
 use schemas::rules::Rule;
 
 use crate::board::BoardCell;
-use crate::explain::{MAX_EXPLAINED_RULES, rule_text};
 
+/// Maximum number of constraints named in an explanation.
+pub(crate) const MAX_EXPLAINED_RULES: usize = 4;
+/// Maximum length of a constraint's text, in bytes. Longer texts are cut.
+pub(crate) const MAX_RULE_BYTES: usize = 80;
 /// Maximum number of eligible classes in a list. The limit for ineligible classes is the same.
 const MAX_CLASSES: usize = 24;
 
@@ -38,4 +42,9 @@ pub(crate) fn eligibility<'a>(
         unlisted: u32::try_from(others).unwrap_or(u32::MAX),
         escaped: escaped.collect(),
     }
+}
+
+/// Returns a constraint in the user's notation.
+pub(crate) fn rule_text(rule: &Rule) -> String {
+    truncate(&rule.to_string(), MAX_RULE_BYTES)
 }

@@ -11,6 +11,7 @@ use schemas::resources::{Mismatch, Resources, Shortage};
 use schemas::rules::Rule;
 
 use crate::board::{Board, CORDONED, EVACUATING, SILENT, UNHEALTHY, to_number};
+use crate::eligibility::{MAX_EXPLAINED_RULES, MAX_RULE_BYTES};
 use crate::family::Family;
 use crate::score::Score;
 use crate::search::Demand;
@@ -19,10 +20,6 @@ use crate::view::{Unmet, View, WeakIsolation};
 
 /// Maximum number of constraints named in an error.
 const MAX_ERROR_RULES: usize = 3;
-/// Maximum number of constraints named in an explanation.
-pub(crate) const MAX_EXPLAINED_RULES: usize = 4;
-/// Maximum length of a constraint's text, in bytes. Longer texts are cut.
-const MAX_RULE_BYTES: usize = 80;
 /// Maximum length of a value's text, in characters.
 const MAX_VALUE_CHARS: usize = 40;
 
@@ -96,11 +93,6 @@ fn describe_weak_isolation(weak: &WeakIsolation) -> String {
     let more = weak.cells - to_number(weak.examples.len());
     said.extend((more > 0).then(|| format!("and {more} more")));
     format!("isolation ({})", said.join(", "))
-}
-
-/// Returns a constraint in the user's notation.
-pub(crate) fn rule_text(rule: &Rule) -> String {
-    truncate(&rule.to_string(), MAX_RULE_BYTES)
 }
 
 /// Returns a constraint in the form that errors and explanations use.
