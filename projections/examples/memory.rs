@@ -18,7 +18,7 @@ use projections::{Figures, Observed, World, WorldSnapshot};
 use schemas::action::{Action, Run, Secret, Variable};
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
 use schemas::definition::{Definition, DesiredLrp};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::isolation::Isolation;
 use schemas::names::{
     CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, IdGenerator, Incarnation, InstanceGuid,
@@ -27,6 +27,7 @@ use schemas::names::{
 use schemas::process::{self, Command, Context, Report, ReportStep};
 use schemas::query::{QuarantinedEntries, Services};
 use schemas::resources::{Constraint, Resources};
+use schemas::stamp::Actor;
 use schemas::{
     Decision, Entry, Indices, Place, Places, Position, Subject, Timestamp, actual, cell, cluster, limits,
     subject,

@@ -9,9 +9,11 @@
 use std::collections::BTreeMap;
 
 use schemas::cluster::{self, Cluster, Leader, Role};
-use schemas::entry::{Actor, Aggregate, DecodeError, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::limits::{QUARANTINED_POSITIONS, REASON_BYTES, truncate};
 use schemas::names::{ClusterId, DecisionId, EntryId, IdGenerator};
+use schemas::stamp::Actor;
+use schemas::stored::DecodeError;
 use schemas::{Code, Decision, Entry, Position, Refusal, Timestamp};
 
 use crate::reader::{cluster_events, is_founding};

@@ -22,7 +22,21 @@ use schemas::subject::Position;
 use schemas::{actual, evacuating};
 use serde::{Deserialize, Serialize};
 
-use crate::world::{HistoryEvent, HistorySink};
+/// Event of the history of ended work, reported during the fold of an entry. Events are reported even if the
+/// World does not keep them.
+#[derive(Clone, Copy, Debug)]
+pub enum HistoryEvent<'a> {
+    /// A container of an instance ended.
+    InstanceEnded { process: &'a ProcessGuid, ended: &'a EndedInstance },
+    /// An instance is in a container. An earlier report that this container ended is no longer valid: the
+    /// container came back with its cell.
+    ContainerInUse { container: InstanceGuid },
+    /// A task was deleted after it completed.
+    TaskEnded { ended: &'a EndedTask },
+}
+
+/// Receiver of history events.
+pub(crate) type HistorySink<'a> = &'a mut dyn FnMut(HistoryEvent<'_>);
 
 /// Log order of an end: its position, and its number among the ends at that position, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

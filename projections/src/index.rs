@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
+use std::time::Duration;
 
 use imbl::{OrdMap, OrdSet};
 use schemas::actual::{self, Actual};
@@ -22,7 +23,12 @@ use schemas::resources::Resources;
 use schemas::task::{self, Task};
 use schemas::{ActualLrpKey, Place, Subject, Timestamp, evaluation};
 
-use crate::world::RETENTION;
+/// Retention time of a removed aggregate. The World remembers its epoch, version and answers, to recognise a
+/// repeated request and to refuse a late report of an earlier epoch.
+///
+/// The retention is measured in log time. An entry on the aggregate's own subject removes the aggregate from
+/// the World if the entry was decided at least this long after the aggregate's last decision.
+pub const RETENTION: Duration = Duration::from_secs(600);
 
 /// Reference to an instance of a process or to a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

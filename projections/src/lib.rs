@@ -29,9 +29,10 @@ pub mod tables;
 mod world;
 
 pub use cluster_log::ClusterLog;
+pub use ended::HistoryEvent;
 pub use figures::Figures;
-pub use index::{Counts, Due, InstanceCounts, TaskCounts, WorkRef};
+pub use index::{Counts, Due, InstanceCounts, RETENTION, TaskCounts, WorkRef};
 pub use queries::{Observed, Query};
 pub use reader::Reader;
 pub use snapshot::SnapshotError;
-pub use world::{Change, HistoryEvent, RETENTION, World, WorldSnapshot};
+pub use world::{Change, World, WorldSnapshot};

@@ -12,12 +12,13 @@
 use std::collections::BTreeMap;
 
 use schemas::cluster;
-use schemas::entry::{DecodeError, Event};
+use schemas::entry::Event;
 use schemas::limits::{
     QUARANTINED_POSITIONS, REASON_BYTES, REMEMBERED_ENTRIES, SHOWN_MALFORMED_ENTRIES, truncate,
 };
 use schemas::names::{ClusterId, EntryId};
 use schemas::query::{QuarantinedEntries, QuarantinedEntry};
+use schemas::stored::DecodeError;
 use schemas::subject::shard_subjects;
 use schemas::{Entry, Position, Subject, Timestamp};
 use serde::{Deserialize, Serialize};

@@ -211,8 +211,9 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
 mod tests {
     use schemas::Timestamp;
     use schemas::container::Epoch;
-    use schemas::entry::{Event, Stamp};
+    use schemas::entry::Event;
     use schemas::names::DecisionId;
+    use schemas::stamp::Stamp;
     use schemas::{desired, process};
 
     use super::*;

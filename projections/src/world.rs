@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
-use std::time::Duration;
 
 use imbl::OrdMap;
 use imbl::ordmap::Entry as Room;
@@ -12,32 +11,25 @@ use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::container::Epoch;
 use schemas::domain::{self, DomainQuotas, Freshness};
-use schemas::ended::{EndedInstance, EndedTask};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
 use schemas::names::{
-    CellId, Domain, InstanceGuid, LAUNCH_SEPARATOR, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+    CellId, Domain, LAUNCH_SEPARATOR, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
 use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::quota::{Quotas, Usage};
 use schemas::resources::Resources;
+use schemas::stamp::Actor;
 use schemas::subject::{DEFAULT_SHARDS, shard_subjects};
 use schemas::task::{self, Task};
 use schemas::{ActualLrpKey, Decision, Entry, Place, Places, Position, Subject, Timestamp};
-use schemas::{actual, desired, ended, evacuating};
+use schemas::{actual, desired, evacuating};
 
-use crate::ended::History;
+use crate::ended::{History, HistoryEvent, HistorySink};
 use crate::index::{AggregateFacts, Counts, Due, Facts, FormerResources, Index, WorkRef};
 use crate::share::{self, Shared};
-
-/// Retention time of a removed aggregate. The World remembers its epoch, version and answers, to recognise a
-/// repeated request and to refuse a late report of an earlier epoch.
-///
-/// The retention is measured in log time. An entry on the aggregate's own subject removes the aggregate from
-/// the World if the entry was decided at least this long after the aggregate's last decision.
-pub const RETENTION: Duration = Duration::from_secs(600);
 
 /// Target that an entry changed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,22 +42,6 @@ pub enum Change {
     Cell(CellId),
     Cluster,
 }
-
-/// Event of the history of ended work, reported during the fold of an entry. Events are reported even if the
-/// World does not keep them.
-#[derive(Clone, Copy, Debug)]
-pub enum HistoryEvent<'a> {
-    /// A container of an instance ended.
-    InstanceEnded { process: &'a ProcessGuid, ended: &'a EndedInstance },
-    /// An instance is in a container. An earlier report that this container ended is no longer valid: the
-    /// container came back with its cell.
-    ContainerInUse { container: InstanceGuid },
-    /// A task was deleted after it completed.
-    TaskEnded { ended: &'a EndedTask },
-}
-
-/// Receiver of history events.
-pub(crate) type HistorySink<'a> = &'a mut dyn FnMut(HistoryEvent<'_>);
 
 /// Projected state after a position of the log.
 ///
@@ -561,7 +537,7 @@ impl World {
             self.shared.leave(&old.domain);
         }
         let used = old.as_ref().map(|old| (old.domain.clone(), record_usage(old.state.is_some())));
-        if let Some(ended) = ended::ended_task(old.as_ref(), &decision.events, &decision.stamp()) {
+        if let Some(ended) = task::ended_task(old.as_ref(), &decision.events, &decision.stamp()) {
             tell(HistoryEvent::TaskEnded { ended: &ended });
             self.history.record_task(self.position, ended);
         }

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use crate::bus::{BusSubject, FORWARDED_QUERY, Inbox, QueryVerb, ROOT};
 use crate::names::{BadName, CellId, ClientName, Domain};
 use crate::sight::ReadScope;
 
@@ -21,37 +20,6 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Returns the subject of a query by this caller.
-    #[must_use]
-    pub fn query(&self, verb: QueryVerb) -> String {
-        BusSubject::Query(self.clone(), verb).to_string()
-    }
-
-    /// Returns the caller that receives its answers in `inbox`, or `None` if the owner of the inbox sends no queries.
-    #[must_use]
-    pub fn from_inbox(inbox: &Inbox) -> Option<Self> {
-        match inbox {
-            Inbox::Client(domain, client) => Some(Self::Client(domain.clone(), client.clone())),
-            Inbox::Operator(name) => Some(Self::Operator(name.clone())),
-            Inbox::Auditor(name) => Some(Self::Auditor(name.clone())),
-            Inbox::Gateway(name) => Some(Self::Gateway(name.clone())),
-            Inbox::Rep(cell) => Some(Self::Rep(cell.clone())),
-            Inbox::Auctioneer(_) => Some(Self::Auctioneer),
-            Inbox::Bbs(_) => Some(Self::Bbs),
-            Inbox::BbsWriter(_) | Inbox::AuctioneerReader(_) | Inbox::Projector(_) => None,
-        }
-    }
-
-    /// Returns the caller that the subject of a query names, even if its noun and verb are unknown.
-    #[must_use]
-    pub fn from_subject(subject: &str) -> Option<Self> {
-        let tokens: Vec<&str> = subject.split('.').collect();
-        let ([ROOT, "query", tokens @ ..] | [ROOT, FORWARDED_QUERY, _, tokens @ ..]) = &tokens[..] else {
-            return None;
-        };
-        Self::split(tokens).and_then(|(caller, _)| caller.ok())
-    }
-
     /// Parses the root at the start of `tokens` and returns the remaining tokens. `None` if the first token
     /// does not start a root.
     pub(crate) fn split<'a>(tokens: &'a [&'a str]) -> Option<(Result<Self, BadName>, &'a [&'a str])> {

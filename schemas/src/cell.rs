@@ -7,13 +7,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::{Attributes, Offer};
-use crate::bus::OperatorVerb;
 use crate::cause::{Cause, Origin};
-use crate::entry::{self, Stamp};
+use crate::entry;
 use crate::names::{CellId, FolderId, Incarnation, PlacementTag, Stack, Zone};
 use crate::refusal::{Code, Refusal};
 use crate::request::{self, Requests};
 use crate::resources::Resources;
+use crate::stamp::Stamp;
+use crate::verb::OperatorVerb;
 use crate::{Timestamp, limits};
 
 /// Properties of a cell as its rep reports them. Recorded when the cell appears or the properties change.

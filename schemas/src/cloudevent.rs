@@ -132,8 +132,9 @@ mod tests {
 
     use super::*;
     use crate::cell;
-    use crate::entry::{Actor, Aggregate};
+    use crate::entry::Aggregate;
     use crate::names::{CellId, ClientName, EntryId};
+    use crate::stamp::Actor;
 
     #[test]
     fn cloudevent_contains_all_metadata_of_decision() {

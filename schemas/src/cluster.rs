@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
-use crate::bus::OperatorVerb;
-use crate::entry::Stamp;
 use crate::names::{CellId, ClusterId, ServiceId};
 use crate::refusal::{BadField, Code, Refusal};
 use crate::request::{self, Requests};
+use crate::stamp::Stamp;
 use crate::subject::{MAX_SHARDS, Position};
+use crate::verb::OperatorVerb;
 
 /// Format level that this program writes. Also the highest level that this program reads.
 pub const FORMAT: u32 = 1;

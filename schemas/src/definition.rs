@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::action::{Action, Download, Variable};
 use crate::names::{DefinitionId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use crate::policy::Policies;
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::resources::{Constraint, Resources};
 use crate::schedule::Schedule;
 

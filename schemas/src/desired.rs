@@ -11,7 +11,7 @@ use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Mode, Routes};
 use crate::indices::Indices;
 use crate::names::{CellId, DefinitionId, Domain, ProcessGuid};
 use crate::policy::Policies;
-use crate::rank::Priority;
+use crate::priority::Priority;
 
 /// Desired state of a process. A change of the instance count, priority, routes or annotation restarts no
 /// instance.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
-use crate::entry::Stamp;
 use crate::quota::{LimitDomain, Quotas};
 use crate::refusal::Refusal;
 use crate::request::Requests;
+use crate::stamp::Stamp;
 
 /// Freshness of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

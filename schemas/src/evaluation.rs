@@ -23,10 +23,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cause::Cause;
-use crate::entry::Stamp;
 use crate::names::{DecisionId, EvaluationId};
 use crate::packed::Packed;
 use crate::placement::Eligibility;
+use crate::stamp::Stamp;
 use crate::{Timestamp, limits};
 
 pub use decide::{

@@ -6,18 +6,18 @@
 //! | module | contents |
 //! |---|---|
 //! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`], [`checksum`] | basic types |
-//! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`rank`] | work to run, its schedule, its placement and its order |
+//! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`priority`], [`rank`] | work to run, its schedule, its placement and its order |
 //! | [`secret`], [`sight`] | secret values, and the place that each secret is sealed for; read scopes |
 //! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | state machines of a process |
 //! | [`task`], [`periodic`], [`parameterised`], [`domain`], [`cell`], [`cluster`] | the other state machines |
 //! | [`preemption`] | choice of the work that stops to make room for more urgent work |
 //! | [`ended`] | history of ended containers and tasks |
-//! | [`entry`], [`refusal`], [`request`] | results of decisions |
+//! | [`stamp`], [`cause`], [`entry`], [`refusal`], [`request`] | decisions: their source and cause, and their results |
 //! | [`packed`] | compact form of data that is rarely read |
 //! | [`stored`] | journal format, in every version |
 //! | [`cloudevent`], [`feed`], [`published`] | events, their feed and their JSON Schemas for other programs |
 //! | [`spec`] | conversion of client specs into domain types |
-//! | [`bus`], [`reach`], [`message`], [`query`], [`health`], [`codec`] | subjects of the bus and their messages |
+//! | [`bus`], [`verb`], [`reach`], [`message`], [`query`], [`health`], [`codec`] | subjects of the bus and their messages |
 //!
 //! Each state machine is a pair of functions: `decide(state, command, context) -> events or a refusal` and
 //! `evolve(state, event) -> state`.
@@ -59,6 +59,7 @@ pub mod periodic;
 pub mod placement;
 pub mod policy;
 pub mod preemption;
+pub mod priority;
 pub mod process;
 pub mod published;
 pub mod query;
@@ -74,10 +75,12 @@ pub mod schedule;
 pub mod secret;
 pub mod sight;
 pub mod spec;
+pub mod stamp;
 pub mod stored;
 pub mod subject;
 pub mod task;
 pub mod time;
+pub mod verb;
 
 pub use cause::{Cause, Origin};
 pub use entry::{Decision, Entry};

@@ -24,12 +24,12 @@ use crate::action::{Secret, Variable, variable_faults};
 use crate::cause::{Cause, Origin};
 use crate::container::Epoch;
 use crate::definition::{DesiredParameterised, DesiredTask, Overflow, PayloadRule, TaskDefinition};
-use crate::entry::Stamp;
 use crate::limits::{DISPATCH_KEYS, DISPATCHES_QUEUED};
 use crate::names::{DispatchKey, Domain, ParameterisedGuid, TaskGuid};
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::refusal::{BadField, Code, Refusal};
 use crate::request::Requests;
+use crate::stamp::Stamp;
 use crate::subject::Position;
 
 /// Environment variable with the payload, set if the payload is text.

@@ -21,10 +21,10 @@ use crate::Timestamp;
 use crate::cause::{Cause, Origin};
 use crate::container::Epoch;
 use crate::definition::{DesiredPeriodic, DesiredTask, Overlap};
-use crate::entry::Stamp;
 use crate::names::{Domain, PeriodicGuid, TaskGuid};
 use crate::refusal::{Code, Refusal};
 use crate::request::Requests;
+use crate::stamp::Stamp;
 use crate::subject::Position;
 
 /// Minimum delay after the due time for a launch to count as a catch-up.

@@ -9,8 +9,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::rollout::Kind;
-
 /// Rules by which a rollout replaces instances.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UpdatePolicy {
@@ -302,15 +300,6 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Returns the policy for a rollout of this kind.
-    #[must_use]
-    pub const fn for_kind(&self, kind: Kind) -> &UpdatePolicy {
-        match kind {
-            Kind::Update => &self.update,
-            Kind::Rollback => &self.rollback,
-        }
-    }
-
     /// Returns the minimum number of instances that a rollout with the policy `rolls` leaves RUNNING, out of
     /// `instances` desired instances.
     #[must_use]

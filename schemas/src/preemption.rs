@@ -7,13 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 use crate::container::{Instance, WorkKey};
-use crate::key::Place;
 use crate::names::{ProcessGuid, TaskGuid};
-use crate::process::Process;
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::refusal::{Code, Refusal};
-use crate::rollout::Rollout;
-use crate::task::{State, Task};
 
 /// Minimum difference in priority between a victim and its preemptor.
 pub const MIN_PRIORITY_GAP: u8 = 10;
@@ -107,28 +103,6 @@ impl Preemptor {
             self.priority
         );
         Err(Refusal::new(Code::ResourceConflict, why))
-    }
-}
-
-/// Returns the container at a slot (one index of a process) if the container may be preempted. The instance
-/// must be desired and the only one at its index. An instance that is stopping, evacuating, or being replaced
-/// by a rollout is not preempted.
-#[must_use]
-pub fn preemptible_instance<'a>(process: &'a Process, place: &Place) -> Option<&'a Instance> {
-    let by = process.actual(place).filter(|lrp| !lrp.is_stopping())?.holder()?;
-    let alone = process.slots_at(place.index).count() == 1;
-    let evacuates = process.slot(place).is_some_and(|slot| slot.evacuating.is_some());
-    let rollout = process.rollout.as_deref().and_then(Rollout::active);
-    let replaced = rollout.is_some_and(|rollout| rollout.replacement_step(place.index).is_some());
-    (alone && !evacuates && !replaced && process.is_desired(place)).then_some(by)
-}
-
-/// Returns the container of a task if the container may be preempted. The task must be RUNNING.
-#[must_use]
-pub const fn preemptible_task(task: &Task) -> Option<&Instance> {
-    match &task.state {
-        Some(State::Running { by }) => Some(by),
-        Some(State::Pending { .. } | State::Completed(_) | State::Resolving(_)) | None => None,
     }
 }
 

@@ -14,6 +14,7 @@
 mod cells;
 mod converge;
 mod draft;
+mod ended;
 mod places;
 mod report;
 mod rolling;
@@ -33,8 +34,8 @@ use crate::container::{Epoch, Instance};
 use crate::crash;
 use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
-use crate::ended::{self, EndedInstance, ProcessEpoch};
-use crate::entry::{Event, Stamp};
+use crate::ended::EndedInstance;
+use crate::entry::Event;
 use crate::evacuating::{self, Evacuating, RemovalReason};
 use crate::evaluation::{self, Duty, Evaluation, Evaluations, WorkResult};
 use crate::exec::Exec;
@@ -46,11 +47,13 @@ use crate::preemption::Eviction;
 use crate::refusal::Refusal;
 use crate::request::Requests;
 use crate::rollout::{self, IndexView, Rollout};
+use crate::stamp::Stamp;
 use crate::subject::Position;
 
 pub use self::slots::Slots;
 
 use self::draft::Draft;
+use self::ended::ProcessEpoch;
 use self::places::DesiredDefinitions;
 
 /// State of a process.
@@ -320,6 +323,19 @@ impl Process {
     /// one instance replaces another.
     pub fn slots_at(&self, index: u32) -> impl Iterator<Item = &Slot> + Clone {
         self.slots.at(index)
+    }
+
+    /// Returns the container at a slot (one index of a process) if the container may be preempted. The instance
+    /// must be desired and the only one at its index. An instance that is stopping, evacuating, or being
+    /// replaced by a rollout is not preempted.
+    #[must_use]
+    pub fn preemptible_instance(&self, place: &Place) -> Option<&Instance> {
+        let by = self.actual(place).filter(|lrp| !lrp.is_stopping())?.holder()?;
+        let alone = self.slots_at(place.index).count() == 1;
+        let evacuates = self.slot(place).is_some_and(|slot| slot.evacuating.is_some());
+        let rollout = self.rollout.as_deref().and_then(Rollout::active);
+        let replaced = rollout.is_some_and(|rollout| rollout.replacement_step(place.index).is_some());
+        (alone && !evacuates && !replaced && self.is_desired(place)).then_some(by)
     }
 
     /// Returns the records that a request refers to. If the request names no definition, several slots may

@@ -197,8 +197,8 @@ fn collect_definitions<'a>(schema: &'a Value, defs: &'a Value, needed: &mut BTre
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::{ClientVerb, OperatorVerb};
     use crate::stored;
+    use crate::verb::{ClientVerb, OperatorVerb};
 
     #[test]
     fn every_event_and_every_command_has_a_schema() {

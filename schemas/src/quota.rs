@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::bus::OperatorVerb;
 use crate::names::Domain;
 use crate::refusal::{BadField, Code, Refusal};
 use crate::request;
+use crate::verb::OperatorVerb;
 
 /// Definition of one quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

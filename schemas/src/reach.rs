@@ -3,10 +3,11 @@
 
 use std::fmt;
 
-use crate::bus::{FORWARDED_QUERY, INBOX_ROOT, Inbox, InboxKind, ROOT, RepVerb};
+use crate::bus::{FORWARDED_QUERY, INBOX_ROOT, Inbox, InboxKind, ROOT};
 use crate::caller::Caller;
 use crate::names::{CellId, ClientName, Domain};
 use crate::subject::EVENT_ROOT;
+use crate::verb::RepVerb;
 
 /// Set of all subjects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,22 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::entry::Actor;
 use crate::limits::REMEMBERED_REQUESTS;
-use crate::names::RequestId;
 use crate::packed::Packed;
 use crate::refusal::{Code, Refusal};
-
-/// Identity of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// Sender of the request.
-    pub actor: Actor,
-    /// Request id that the sender chose.
-    pub id: RequestId,
-    /// Digest of the command (see [`digest`]).
-    pub digest: Option<String>,
-}
+use crate::stamp::Identity;
 
 /// Returns the digest of a command: its verb, and the 64-bit FNV-1a hash of its body as formatted by
 /// [`crate::spec::ClientCommand::body`].

@@ -35,7 +35,7 @@ use crate::desired::Desired;
 use crate::indices::Indices;
 use crate::key::Place;
 use crate::names::DefinitionId;
-use crate::policy::{FailureAction, UpdateOrder, UpdatePolicy};
+use crate::policy::{FailureAction, Policies, UpdateOrder, UpdatePolicy};
 
 /// Maximum time that an index waits for free resources for its new instance while the old instance still
 /// runs. Afterwards the index falls back to stop-first, if enough other instances run.
@@ -89,6 +89,17 @@ pub enum Kind {
     Update,
     /// Return to the definition that was healthy before.
     Rollback,
+}
+
+impl Kind {
+    /// Returns the policy for a rollout of this kind.
+    #[must_use]
+    pub const fn policy(self, policies: &Policies) -> &UpdatePolicy {
+        match self {
+            Self::Update => &policies.update,
+            Self::Rollback => &policies.rollback,
+        }
+    }
 }
 
 /// Phase of a rollout.

@@ -36,7 +36,7 @@ use crate::definition::{
 use crate::fields::{Field, Fields, Problems, check_document, read_json_unbounded};
 use crate::limits;
 use crate::names::{DefinitionId, Domain, PlacementTag};
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::refusal::Refusal;
 use crate::resources::Constraint;
 use crate::rules::ONE_PER_CELL;

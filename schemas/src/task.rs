@@ -6,6 +6,7 @@
 //!                                                                     └── demoted ─────────┘
 //! ```
 
+mod ended;
 mod settle;
 
 use std::cmp::Ordering;
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::cause::{Cause, Origin};
 use crate::container::{Epoch, Instance};
 use crate::definition::{DesiredTask, Placement, TaskDefinition};
-use crate::entry::{self, Stamp};
+use crate::entry;
 use crate::evaluation::{self, Duty, Evaluation, Evaluations};
 use crate::isolation::Isolation;
 use crate::names::{CellId, Domain, EvaluationId, TaskGuid};
@@ -26,8 +27,11 @@ use crate::placement::Explanation;
 use crate::preemption::{self, Eviction};
 use crate::refusal::{Code, Refusal};
 use crate::request::Requests;
+use crate::stamp::Stamp;
 use crate::subject::Position;
 use crate::{Timestamp, limits};
+
+pub use self::ended::ended_task;
 
 /// Time after which a PENDING task fails, unless its placement sets a deadline.
 pub const PENDING_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -351,6 +355,15 @@ impl Task {
         }
     }
 
+    /// Returns the container of the task if the container may be preempted. The task must be RUNNING.
+    #[must_use]
+    pub const fn preemptible_container(&self) -> Option<&Instance> {
+        match &self.state {
+            Some(State::Running { by }) => Some(by),
+            Some(State::Pending { .. } | State::Completed(_) | State::Resolving(_)) | None => None,
+        }
+    }
+
     /// Returns the end of the task. `None` if the task has not ended, or if it was deleted.
     #[must_use]
     pub fn completed(&self) -> Option<&Completed> {
@@ -539,7 +552,7 @@ fn cancel(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
 /// Ends a task to free its resources for more urgent work. The task is not started again, because a task runs
 /// at most once.
 fn evict(task: &Task, eviction: &Eviction) -> Result<Vec<Event>, Refusal> {
-    let by = preemption::preemptible_task(task).filter(|by| **by == eviction.by);
+    let by = task.preemptible_container().filter(|by| **by == eviction.by);
     let Some(by) = by else { return Err(preemption::stale_eviction(preemption::task_label(&task.guid))) };
     eviction.preemptor.check(task.definition.priority)?;
     Ok(vec![completed(Some(by), failed(&eviction.preemptor.to_string()))])

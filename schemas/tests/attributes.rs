@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use schemas::attributes::{AttributeName, Attributes, BadAttribute};
 use schemas::cell::{self, HeartbeatState};
-use schemas::entry::Stamp;
 use schemas::names::DecisionId;
+use schemas::stamp::Stamp;
 use schemas::{Timestamp, limits};
 use uuid::Uuid;
 

@@ -3,11 +3,10 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use schemas::Code;
-use schemas::bus::{
-    AuctioneerVerb, BusPattern, BusSubject, ClientVerb, LeaderRole, OperatorVerb, QueryVerb, RepVerb,
-};
+use schemas::bus::{BusPattern, BusSubject, LeaderRole};
 use schemas::caller::Caller;
 use schemas::names::{CellId, ClientName, Domain, ServiceId};
+use schemas::verb::{AuctioneerVerb, ClientVerb, OperatorVerb, QueryVerb, RepVerb};
 
 fn name() -> impl Strategy<Value = String> {
     "[A-Za-z0-9_-]{1,20}"

@@ -12,7 +12,7 @@ use schemas::cluster::{self, Terms};
 use schemas::codec::{Form, MAX_JSON_DEPTH, SCHEMA_VERSION, decode, encode};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Placement, TaskDefinition};
-use schemas::entry::{DecodeError, Entry};
+use schemas::entry::Entry;
 use schemas::isolation::Isolation;
 use schemas::message::{
     Ack, Answer, Envelope, Heartbeat, Lead, LeaderHeartbeat, LeadershipStatus, Lease, LeaseTarget, LrpRecord,
@@ -26,11 +26,12 @@ use schemas::names::{
 };
 use schemas::placement::{Candidate, Explanation};
 use schemas::preemption::{Eviction, Preemptor};
+use schemas::priority::Priority;
 use schemas::process::{Outcome, ReportStep, Unplaced};
 use schemas::query::{AppendProblem, Records, RecordsAnswer};
-use schemas::rank::Priority;
 use schemas::refusal::{BadField, Code, Refusal};
 use schemas::resources::Resources;
+use schemas::stored::DecodeError;
 use schemas::{Indices, Position, Subject, Timestamp, actual, evacuating, limits, process, task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -21,8 +21,8 @@ use schemas::names::{DefinitionId, EvaluationId, InstanceGuid, PlacementTag, Pro
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
+use schemas::priority::Priority;
 use schemas::process::{Outcome, Process, Unplaced};
-use schemas::rank::Priority;
 use schemas::resources::Constraint;
 use schemas::rules::{Affinity, Operator, Rule, Rules};
 use schemas::task::{self, Task};

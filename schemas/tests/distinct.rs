@@ -7,11 +7,11 @@ use std::sync::Arc;
 use schemas::cell::{self, Cell, Presence};
 use schemas::container::{Epoch, Instance};
 use schemas::definition::{Definition, DesiredLrp};
-use schemas::entry::Stamp;
 use schemas::names::{CellId, DecisionId};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::resources::Constraint;
 use schemas::rules::{Operator, Rule, Rules};
+use schemas::stamp::Stamp;
 use schemas::{Code, Place, Refusal, Timestamp, actual};
 use uuid::Uuid;
 

@@ -9,7 +9,6 @@ use std::fs;
 use std::path::PathBuf;
 
 use schemars::{JsonSchema, SchemaGenerator};
-use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
 use schemas::exec::{ExecIo, ExecIoReply};
 use schemas::health::ContainerHealth;
 use schemas::message::{Ack, Envelope, QuarantineEntry, Reshard, SwitchPreemption};
@@ -24,6 +23,7 @@ use schemas::query::{
 use schemas::quota::{self, LimitDomain, Quota};
 use schemas::refusal::{Class, Code};
 use schemas::spec::{self, ClientCommand, client_command};
+use schemas::verb::{ClientVerb, OperatorVerb, QueryVerb};
 use schemas::{Refusal, limits};
 use serde_json::{Map, Value, json};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemas::actual;
 use schemas::container::Epoch;
 use schemas::crash;
-use schemas::entry::{Event, Stamp};
+use schemas::entry::Event;
 use schemas::evaluation::{
     self, CancelReason, Duty, Evaluation, InitialStatus, Status, StatusKind, Step, Trigger, Wait,
     follow_up_delay, transition,
@@ -15,6 +15,7 @@ use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, EvaluationId, ProcessGuid};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Unplaced};
 use schemas::refusal::Code;
+use schemas::stamp::Stamp;
 use schemas::{Refusal, Timestamp, limits};
 
 use crate::common::{domain, id, instance, lrp, net_info, outcome, place};

@@ -12,13 +12,14 @@ use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::container::{Epoch, Instance};
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Mode};
-use schemas::entry::{Event, Stamp};
+use schemas::entry::Event;
 use schemas::evaluation::Trigger;
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, ClusterId, DecisionId, DefinitionId, FolderId, Incarnation, Stack, Zone};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::resources::Constraint;
 use schemas::rules::{Operator, Rule, Rules, Spread};
+use schemas::stamp::Stamp;
 use schemas::{Code, Origin, Place, Refusal, Timestamp, evacuating};
 use uuid::Uuid;
 

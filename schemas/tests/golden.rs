@@ -23,7 +23,7 @@ use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
     Network, Overflow, Overlap, PayloadRule, Placement, Routes, Sandbox, TaskDefinition,
 };
-use schemas::entry::{Actor, Aggregate, Entry, Event};
+use schemas::entry::{Aggregate, Entry, Event};
 use schemas::evaluation::{CancelReason, InitialStatus, Trigger};
 use schemas::exec::{Exec, Terminal, TerminalSize};
 use schemas::isolation::{Isolation, IsolationLayer};
@@ -38,11 +38,12 @@ use schemas::placement::{Candidate, Eligibility, Explanation};
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
+use schemas::priority::Priority;
 use schemas::quota::Quotas;
-use schemas::rank::Priority;
 use schemas::resources::{CellClass, Constraint, Resources};
 use schemas::rules::{Affinity, Operator, Rule, Rules, Spread};
 use schemas::schedule::Schedule;
+use schemas::stamp::Actor;
 use schemas::{
     Decision, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation,
     rollout, task,

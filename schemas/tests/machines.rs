@@ -9,12 +9,13 @@ use proptest::prelude::*;
 use schemas::actual::{self, Actual, State};
 use schemas::container::{Epoch, Instance};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
-use schemas::entry::{Aggregate, Entry, Event, Stamp};
+use schemas::entry::{Aggregate, Entry, Event};
 use schemas::evaluation::{Duty, Trigger};
 use schemas::exec::Exec;
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, DefinitionId};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Unplaced};
+use schemas::stamp::Stamp;
 use schemas::task::{self, Outcome, Task};
 use schemas::{Origin, Place, Refusal, Timestamp, crash, evacuating, evaluation, limits};
 

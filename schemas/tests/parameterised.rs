@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use schemas::action::{Secret, Variable};
 use schemas::definition::{DesiredParameterised, Overflow, PayloadRule};
-use schemas::entry::Stamp;
 use schemas::limits::{DISPATCH_KEYS, DISPATCHES_QUEUED, PAYLOAD_BYTES};
 use schemas::names::{DecisionId, DispatchKey, ParameterisedGuid, TaskGuid};
 use schemas::parameterised::{
     Command, Context, Dispatch, Event, Parameterised, WithdrawReason, decide, evolve, repeated_dispatch,
 };
 use schemas::spec::{self, ClientCommand};
+use schemas::stamp::Stamp;
 use schemas::{Code, Refusal, Timestamp};
 use serde_json::{Value, json};
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use schemas::definition::{DesiredPeriodic, Overlap};
-use schemas::entry::Stamp;
 use schemas::names::{PeriodicGuid, TaskGuid};
 use schemas::periodic::{self, Command, Context, Event, LaunchReason, Periodic, SkipReason};
 use schemas::schedule::{BadSchedule, Schedule};
+use schemas::stamp::Stamp;
 use schemas::{Code, Refusal, Timestamp};
 
 use crate::common::{domain, id};

@@ -8,11 +8,12 @@ use proptest::prelude::*;
 use schemas::container::Epoch;
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Mode};
 use schemas::desired::Desired;
-use schemas::entry::{Event, Stamp};
+use schemas::entry::Event;
 use schemas::isolation::Isolation;
 use schemas::names::{DecisionId, DefinitionId, Domain};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::spec::{ClientCommand, client_command};
+use schemas::stamp::Stamp;
 use schemas::{Place, Timestamp, actual, desired};
 use serde_json::json;
 

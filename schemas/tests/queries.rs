@@ -6,8 +6,8 @@ use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Aggregate;
 use schemas::names::{ParameterisedGuid, PeriodicGuid};
 use schemas::policy::Policies;
+use schemas::priority::Priority;
 use schemas::query::{is_target, target_subject};
-use schemas::rank::Priority;
 use schemas::{Subject, desired};
 
 use crate::common::lrp;

@@ -3,7 +3,8 @@
 use schemas::Timestamp;
 use schemas::container::{Epoch, WorkKey};
 use schemas::names::TaskGuid;
-use schemas::rank::{Priority, Rank};
+use schemas::priority::Priority;
+use schemas::rank::Rank;
 
 fn lrp(guid: &str, index: u32) -> WorkKey {
     WorkKey::Lrp { key: fixtures::lrp_key(guid, index), epoch: Epoch::default() }

@@ -11,11 +11,12 @@ use schemas::actual::{self, Actual, State};
 use schemas::container::{Epoch, Instance};
 use schemas::crash::{self, Attempts, Crash, NoRestartReason, Restart};
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
-use schemas::entry::{Event, Stamp};
+use schemas::entry::Event;
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, DefinitionId};
 use schemas::policy::{Policies, RestartCondition as If, RestartPolicy, UpdateOrder};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
+use schemas::stamp::Stamp;
 use schemas::{Place, Timestamp, limits};
 use uuid::Uuid;
 

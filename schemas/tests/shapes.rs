@@ -16,7 +16,7 @@ use schemas::names::{
     ProcessGuid, Stack, TaskGuid,
 };
 use schemas::policy::{FailureAction, Parallelism, Ratio, RestartCondition, UpdateOrder};
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::rules::Operator;
 use serde_json::Value;
 

@@ -7,12 +7,13 @@ use schemas::action::Secret;
 use schemas::actual;
 use schemas::container::{Epoch, Instance};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
-use schemas::entry::{Event, Stamp};
+use schemas::entry::Event;
 use schemas::evaluation::{self, CancelReason, Duty, InitialStatus, Status, Trigger};
 use schemas::exec::Exec;
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, ProcessGuid};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
+use schemas::stamp::Stamp;
 use schemas::task::{self, Outcome, Task};
 use schemas::{Code, Place, Places, Refusal, Timestamp, crash, desired, evacuating, limits};
 

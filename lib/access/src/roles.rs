@@ -3,12 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use schemas::bus::{BusPattern, BusSubject, INBOX_ROOT, Inbox, InboxKind, LeaderRole, QueryVerb, RepVerb};
+use schemas::bus::{BusPattern, BusSubject, INBOX_ROOT, Inbox, InboxKind, LeaderRole};
 use schemas::caller::Caller;
 use schemas::feed::ALL_EVENTS;
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::reach::Reach;
 use schemas::subject::STREAM;
+use schemas::verb::{QueryVerb, RepVerb};
 
 /// Role of a program or a person on a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

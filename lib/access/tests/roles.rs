@@ -5,10 +5,11 @@ use access::pattern::{covers, example};
 use access::probes::{Probe, probes, sample_roles};
 use access::{Role, User, server};
 use proptest::prelude::*;
-use schemas::bus::{BusSubject, ClientVerb, INBOX_ROOT, InboxKind, OperatorVerb, QueryVerb, RepVerb};
+use schemas::bus::{BusSubject, INBOX_ROOT, InboxKind};
 use schemas::caller::Caller;
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::subject::Subject;
+use schemas::verb::{ClientVerb, OperatorVerb, QueryVerb, RepVerb};
 
 fn may_publish(role: &Role, subject: &str) -> bool {
     role.rights().unwrap().publishes.iter().any(|right| covers(right, subject))

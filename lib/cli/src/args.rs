@@ -14,8 +14,8 @@ use schemas::names::{
     CellId, DefinitionId, DispatchKey, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid,
     TaskGuid,
 };
+use schemas::priority::Priority;
 use schemas::query::AsOf;
-use schemas::rank::Priority;
 use schemas::subject::MAX_SHARDS;
 use text::words::{InvalidValue, number, parse_duration};
 

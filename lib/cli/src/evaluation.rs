@@ -409,10 +409,10 @@ mod tests {
         DecisionId(Uuid::from_u128(number))
     }
 
-    fn stamp(number: u128, cause: Option<u128>) -> schemas::entry::Stamp {
+    fn stamp(number: u128, cause: Option<u128>) -> schemas::stamp::Stamp {
         let at = Timestamp::from_millis(53_000);
-        let stamp = schemas::entry::Stamp::root(decision(number), at);
-        schemas::entry::Stamp { cause: cause.map(decision), correlation: decision(1), ..stamp }
+        let stamp = schemas::stamp::Stamp::root(decision(number), at);
+        schemas::stamp::Stamp { cause: cause.map(decision), correlation: decision(1), ..stamp }
     }
 
     /// Two of three instances are placed, and one of them crashes later.

@@ -19,9 +19,10 @@ use journal::{Append, AppendError, JetStream, Journal, JournalError, STREAM, Str
 use projections::ClusterLog;
 use runtime::exit::Exit;
 use schemas::bus::{BusSubject, Inbox};
-use schemas::entry::Actor;
+use schemas::stamp::Actor;
 use schemas::message::KnownCluster;
 use schemas::names::{ClientName, ClusterId, IdGenerator};
+use schemas::stamp::Actor;
 use schemas::subject::{DEFAULT_SHARDS, MAX_SHARDS};
 use schemas::{Position, Subject, codec};
 use serde::Serialize;

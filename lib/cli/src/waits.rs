@@ -17,7 +17,7 @@ pub(crate) fn waiting_reason(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<
         return Some(paused_state(rollout));
     }
     let policies = lrp.policies.clone().unwrap_or_default();
-    let policy = policies.for_kind(rollout.kind);
+    let policy = rollout.kind.policy(&policies);
     let mut indices: Vec<(u8, String)> =
         rollout.in_replacement.iter().map(|index| index_state(rollout, policy, instances, index)).collect();
     // Problems are reported before normal progress.

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use bus::Bus;
 use schemas::Position;
-use schemas::bus::{Inbox, QueryVerb};
+use schemas::bus::Inbox;
 use schemas::caller::Caller;
 use schemas::message::Envelope;
 use schemas::names::{ClientName, Domain, RequestId};
 use schemas::query::AsOf;
+use schemas::verb::QueryVerb;
 
 use crate::error::Error;
 use crate::limits::DEFAULT_PATIENCE;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemas::bus::OperatorVerb;
 use schemas::codec::{self, Form};
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
@@ -17,6 +16,7 @@ use schemas::parameterised::Dispatch;
 use schemas::process::{Purpose, RolloutControl};
 use schemas::quota::LimitDomain;
 use schemas::spec::{self, ClientCommand, Item, PeriodicAction, own_definition_id};
+use schemas::verb::OperatorVerb;
 use schemas::{BadField, Code, Position, Refusal, cell};
 use serde::Serialize;
 use serde_json::Value;

@@ -1,9 +1,10 @@
 //! Subjects of the requests of a client.
 
-pub use schemas::bus::QueryVerb as Query;
-use schemas::bus::{BusSubject, Inbox, OperatorVerb};
+use schemas::bus::{BusSubject, Inbox};
 use schemas::names::{ClientName, Domain};
 use schemas::spec::ClientCommand;
+use schemas::verb::OperatorVerb;
+pub use schemas::verb::QueryVerb as Query;
 
 /// Returns the subject of a command of a client.
 #[must_use]

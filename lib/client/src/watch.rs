@@ -164,7 +164,7 @@ impl Snapshot {
 /// - An index has no free resources, and enough other instances run. The index falls back to stop-first.
 fn advances_automatically(lrp: &LrpRow, rollout: &RolloutRow, waiting: &[InstanceRow]) -> bool {
     let policies = lrp.policies.clone().unwrap_or_default();
-    let policy = policies.for_kind(rollout.kind);
+    let policy = rollout.kind.policy(&policies);
     let proven = lrp.healthy_definition_id.as_ref() == Some(&rollout.target);
     let least = policies.required_running(policy, lrp.instances);
     let falls_back = policy.order == UpdateOrder::StartFirst

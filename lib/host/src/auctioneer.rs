@@ -8,7 +8,7 @@ use bus::Bus;
 use journal::{Journal, StoredEntry};
 use projections::Reader;
 use projections::reader::{self, ReadMessage};
-use schemas::bus::{AuctioneerVerb, BusPattern, BusSubject, LeaderRole, RepVerb};
+use schemas::bus::{BusPattern, BusSubject, LeaderRole};
 use schemas::cluster::Role;
 use schemas::message::Program;
 use schemas::names::ServiceId;

@@ -148,8 +148,8 @@ impl Drop for Ticket {
 
 #[cfg(test)]
 mod tests {
-    use schemas::bus::{ClientVerb, OperatorVerb};
     use schemas::names::{CellId, ClientName, Domain};
+    use schemas::verb::{ClientVerb, OperatorVerb};
 
     use super::*;
 

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
-use schemas::entry::{Actor, Aggregate};
+use schemas::entry::Aggregate;
 use schemas::limits::{DECISION_LOG_QUEUE, REMEMBERED_TRACES};
+use schemas::stamp::Actor;
 use schemas::{Decision, Entry, Position};
 use serde_json::Value;
 use text::chain;

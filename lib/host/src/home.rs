@@ -9,12 +9,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bus::Bus;
-use schemas::bus::QueryVerb;
 use schemas::caller::Caller;
 use schemas::codec::{self, Form};
 use schemas::message::Answer;
 use schemas::names::{CellId, ClusterId, FolderId, IdGenerator};
 use schemas::query::{ClusterRow, Filter, ShowAnswer};
+use schemas::verb::QueryVerb;
 
 /// File in a data folder with the id of its cluster.
 const CLUSTER_FILE: &str = "cluster";

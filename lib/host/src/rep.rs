@@ -7,7 +7,7 @@ use std::time::Duration;
 use bus::{Bus, BusError, Incoming, LogLimit, ReplyTo, truncated};
 use executor::process::FilesError;
 use rep::{Effect, Input, Level, Rep};
-use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
+use schemas::bus::{BusPattern, BusSubject};
 use schemas::caller::Caller;
 use schemas::codec::{self, Form};
 use schemas::exec::ForwardedExecIo;
@@ -20,6 +20,7 @@ use schemas::message::{
 use schemas::names::{CellId, ClusterId, FolderId, IdGenerator, Incarnation, InstanceGuid};
 use schemas::query::{Files, Logs, ReadFiles, ReadLogs, RecordsAnswer, Show};
 use schemas::refusal::BadField;
+use schemas::verb::{QueryVerb, RepVerb};
 use schemas::{Code, Position, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -25,10 +25,11 @@ use past::Past;
 use projections::World;
 use schemas::container::{Epoch, Instance, NetInfo};
 use schemas::definition::DesiredLrpUpdate;
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::isolation::Isolation;
 use schemas::names::{ClientName, ClusterId, IdGenerator, InstanceGuid, ProcessGuid};
 use schemas::process::{self, Command, Context, Report, ReportStep};
+use schemas::stamp::Actor;
 use schemas::{Decision, Entry, Place, Position, Subject, Timestamp, actual, cluster, subject};
 use support::server::NatsServer;
 

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use journal::StoredEntry;
 use schemas::Position;
 use schemas::checksum::crc64;
-use schemas::entry;
 use schemas::names::ClusterId;
+use schemas::stored;
 use schemas::subject::fnv_1a;
 
 use crate::Error;
@@ -60,7 +60,7 @@ impl StretchPairs {
         for one in recorded {
             let offset = u16::try_from(one.position.0 - 1 - begin.0)
                 .expect("an offset within a stretch has two bytes");
-            let aggregates = entry::aggregates(&one.bytes);
+            let aggregates = stored::aggregates(&one.bytes);
             self.pairs.extend(aggregates.iter().map(|of| (fnv_1a(&of.to_string()), offset)));
             self.sum = one.checksum();
         }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(index(&past, &journal).await, Position(56), "seven whole stretches");
         let mut of: BTreeMap<String, Vec<Position>> = BTreeMap::new();
         for one in journal.read(Position(0), None, 56).await.unwrap() {
-            for about in entry::aggregates(&one.bytes) {
+            for about in stored::aggregates(&one.bytes) {
                 of.entry(about.to_string()).or_default().push(one.position);
             }
         }

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use schemas::cell;
 use schemas::names::{CellId, DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
+use schemas::priority::Priority;
 use schemas::process::RolloutControl;
-use schemas::rank::Priority;
 use schemas::spec::Item;
 
 use super::words::{Bad, Words};

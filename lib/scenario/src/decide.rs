@@ -1,10 +1,10 @@
 //! A single decision: what a BBS that knows a recording decides on a command, and nothing of what follows.
 
 use bytes::Bytes;
-use schemas::entry::Actor;
 use schemas::message::{Ack, Envelope};
 use schemas::names::Domain;
 use schemas::spec::ClientCommand;
+use schemas::stamp::Actor;
 use schemas::subject::{Position, Subject};
 use schemas::{Code, Entry, Refusal};
 

@@ -5,7 +5,8 @@ use schemas::cluster::{self, Role};
 use schemas::container::{Instance, NetInfo};
 use schemas::crash::Restart;
 use schemas::definition::{DesiredPeriodic, Mode};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::stamp::Actor;
+use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, RemovalReason};
 use schemas::evaluation::{self, CancelReason, InitialStatus, Trigger};
 use schemas::exec::Exec;
@@ -14,6 +15,7 @@ use schemas::names::{DecisionId, DefinitionId};
 use schemas::parameterised::{self, WithdrawReason};
 use schemas::periodic::{self, LaunchReason};
 use schemas::rollout::{self, Kind, PauseReason};
+use schemas::stamp::Actor;
 use schemas::task::{self, Outcome};
 use schemas::{Decision, Indices, Places, Timestamp, cell, desired, domain};
 

@@ -12,9 +12,10 @@ use schemas::{Entry, Position, Timestamp, cluster, evacuating};
 
 use super::columns::{self, DefinitionSource, RolloutSource};
 use super::{Row, Step, Table};
+use crate::ended::HistoryEvent;
 use crate::ended::{EndOrder, EndedInstanceKey, EndedTaskKey};
 use crate::queries::{self, RecordSelection};
-use crate::world::{HistoryEvent, World};
+use crate::world::World;
 
 /// Part of a process that an entry can change.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use schemas::action::Secret;
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, TaskDefinition};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::isolation::Isolation;
 use schemas::names::{
     CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, EvaluationId, IdGenerator, Incarnation,
@@ -17,6 +17,7 @@ use schemas::names::{
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::{self, Unplaced};
 use schemas::resources::Resources;
+use schemas::stamp::Actor;
 use schemas::{
     Decision, Entry, Place, Position, Subject, Timestamp, actual, cell, cluster, domain, evacuating, task,
 };

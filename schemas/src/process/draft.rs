@@ -272,7 +272,7 @@ impl<'a> Draft<'a> {
             return Err(preemption::stale_eviction(&eviction.victim));
         };
         let process = self.require_desired()?;
-        let judged = preemption::preemptible_instance(process, &key.place).filter(|by| **by == eviction.by);
+        let judged = process.preemptible_instance(&key.place).filter(|by| **by == eviction.by);
         if judged.is_none() || eviction.preemptor.belongs_to(&process.guid) {
             return Err(preemption::stale_eviction(key));
         }

@@ -145,7 +145,7 @@ impl Draft<'_> {
     /// run yet are stopped (Updatable LRPs, "New LRP definition during existing rolling deploy").
     fn roll_out(&mut self, kind: Kind, target: &DefinitionId, reason: String) {
         let Some(desired) = self.desired() else { return };
-        let policy = desired.policies.for_kind(kind).clone();
+        let policy = kind.policy(&desired.policies).clone();
         let rollback_to = desired.healthy_definition_id.clone().filter(|id| id != target);
         let is_there =
             |index: &u32| IndexView::from_instances(target, self.actuals_at(*index)).is_on_target(false);

@@ -9,7 +9,6 @@ use super::{
     DefaultDomain, definition_to_json, exec, parameterised, periodic, take_freshness, take_lrp,
     take_new_definition, take_task, take_update, task_to_json, to_json, update_to_json, with_field,
 };
-use crate::bus::ClientVerb;
 use crate::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask,
 };
@@ -24,6 +23,7 @@ use crate::parameterised::Dispatch;
 use crate::process::{Purpose, RolloutControl};
 use crate::refusal::{BadField, Code, Refusal};
 use crate::subject::Position;
+use crate::verb::ClientVerb;
 
 /// A command of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]

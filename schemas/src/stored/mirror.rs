@@ -15,7 +15,7 @@ use crate::names::{
     RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use crate::policy::Ratio;
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::resources::CellClass;
 use crate::rules::Rules;
 use crate::{Indices, Position, Timestamp};

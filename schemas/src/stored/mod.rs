@@ -34,10 +34,11 @@ use crate::names::{
     CellId, ClientName, DecisionId, Domain, EntryId, ParameterisedGuid, PeriodicGuid, ProcessGuid, RequestId,
     ServiceId, TaskGuid,
 };
-use crate::{Timestamp, entry};
+use crate::{Timestamp, entry, stamp};
 
 pub mod cell;
 pub mod cluster;
+mod encoding;
 pub mod evaluation;
 mod mirror;
 pub mod parameterised;
@@ -47,6 +48,7 @@ pub mod process;
 mod rollout;
 pub mod task;
 
+pub use encoding::{DecodeError, aggregates};
 use mirror::{Mirror, mirror};
 
 /// A message of the journal, in format 1.
@@ -187,7 +189,7 @@ pub enum Actor {
     /// A BBS without a request: convergence, a timer, or a lost cell.
     Bbs(ServiceId),
 }
-mirror!(enum Actor = entry::Actor {
+mirror!(enum Actor = stamp::Actor {
     Client { domain, name }, Operator(name), Cell(cell), Auctioneer(id), Bbs(id),
 });
 

@@ -10,7 +10,7 @@ use super::mirror::{Mirror, mirror};
 use super::parts::{Secret, Variable};
 use super::task::TaskDefinition;
 use crate::names::{DispatchKey, Domain, ParameterisedGuid, TaskGuid};
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::{definition, parameterised};
 
 /// An event of a parameterised task.

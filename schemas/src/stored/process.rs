@@ -17,7 +17,7 @@ use crate::definition::Ports;
 use crate::exec::Exec;
 use crate::isolation::Isolation;
 use crate::names::{DefinitionId, Domain, ProcessGuid};
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::{Indices, Place, Places, Timestamp, actual, crash, definition, desired, evacuating};
 
 /// An event of the desired state of a process.

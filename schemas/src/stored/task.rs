@@ -9,7 +9,7 @@ use super::mirror::{Mirror, mirror};
 use super::parts::{Action, Constraint, Explanation, Instance, Sandbox, Secret, Variable};
 use crate::isolation::Isolation;
 use crate::names::{Domain, TaskGuid};
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::{definition, task};
 
 /// An event of a task.

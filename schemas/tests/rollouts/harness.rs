@@ -8,12 +8,13 @@ use std::time::Duration;
 use schemas::actual::{self, Actual, State, StopReason};
 use schemas::container::Instance;
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
-use schemas::entry::{Event, Stamp};
+use schemas::entry::Event;
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, DefinitionId};
 use schemas::policy::{Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, RolloutControl};
 use schemas::rollout;
+use schemas::stamp::Stamp;
 use schemas::{Place, Refusal, Timestamp, evacuating};
 use uuid::Uuid;
 

@@ -30,7 +30,7 @@ use schemas::container::{Epoch, WorkKey};
 use schemas::definition::Definition;
 use schemas::message::WorkDefinition;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rules::{Rules, Spread};
 use schemas::{ActualLrpKey, Place, Timestamp};

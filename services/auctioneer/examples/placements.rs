@@ -23,7 +23,7 @@ use schemas::names::{
     Stack, TaskGuid, Zone,
 };
 use schemas::policy::Policies;
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::{ActualLrpKey, Entry, Indices, Places, Position, Timestamp, actual, cell, cluster, desired};
 

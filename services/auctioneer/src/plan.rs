@@ -21,7 +21,7 @@ use schemas::actual::{self, Actual};
 use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::desired::Desired;
-use schemas::entry::{Event, Stamp};
+use schemas::entry::Event;
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
 use schemas::process::{
@@ -30,6 +30,7 @@ use schemas::process::{
 use schemas::query::CellRow;
 use schemas::resources::Resources;
 use schemas::rollout::{self, PauseReason, Rollout};
+use schemas::stamp::Stamp;
 use schemas::task::Task;
 use schemas::{ActualLrpKey, Place, Refusal, Timestamp};
 use serde::Serialize;

@@ -14,7 +14,7 @@ use schemas::container::{Instance, WorkKey};
 use schemas::limits;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::preemption::is_preemptible_by;
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::resources::Resources;
 
 /// Maximum number of search steps for each combination of a cell and a number of victims. At this limit, the

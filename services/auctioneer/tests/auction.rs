@@ -19,7 +19,7 @@ use schemas::limits::EXPLAINED_CANDIDATES;
 use schemas::message::WorkDefinition;
 use schemas::names::{CellId, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
 use schemas::placement::{Candidate, Eligibility, Explanation};
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::resources::{CellClass, Constraint, Mismatch, Resources, Shortage};
 use schemas::rules::{Affinity, Distinct, Operator, Rule, Rules, Spread};
 use schemas::{ActualLrpKey, Position, Timestamp};

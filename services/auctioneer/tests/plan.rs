@@ -20,11 +20,11 @@ use schemas::names::{
     CellId, DefinitionId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, Stack, TaskGuid, Zone,
 };
 use schemas::policy::{Parallelism, Policies, UpdateOrder, UpdatePolicy};
+use schemas::priority::Priority;
 use schemas::process::{Command, Purpose};
 use schemas::query::{
     CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, ModificationTag, RolloutRow,
 };
-use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Kind;
 use schemas::rules::{Operator, Rule, Rules};

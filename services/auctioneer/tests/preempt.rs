@@ -8,7 +8,7 @@ use auctioneer::preempt::{CandidateCell, PendingWork, PreemptibleWork, Selection
 use proptest::prelude::*;
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::names::{CellId, DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Place, Timestamp, limits};
 use uuid::Uuid;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use projections::Due;
 use schemas::container::Epoch;
-use schemas::entry::Actor;
 use schemas::message::Envelope;
 use schemas::names::{
     CellId, ClusterId, Domain, Incarnation, ParameterisedGuid, PeriodicGuid, ProcessGuid, ServiceId, TaskGuid,
 };
 use schemas::preemption::Eviction;
 use schemas::quota::LimitDomain;
+use schemas::stamp::Actor;
 use schemas::subject::Subject;
 use schemas::{Refusal, Timestamp, cell, cluster, parameterised, periodic, process, task};
 

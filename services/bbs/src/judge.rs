@@ -16,7 +16,7 @@ use projections::World;
 use projections::reader::End;
 use schemas::container::Epoch;
 use schemas::domain::{DomainQuotas, Freshness};
-use schemas::entry::{Actor, Aggregate, Event, Stamp};
+use schemas::entry::{Aggregate, Event};
 use schemas::names::{
     CellId, DecisionId, Domain, EntryId, IdGenerator, ParameterisedGuid, PeriodicGuid, ProcessGuid,
     ServiceId, TaskGuid,
@@ -25,7 +25,7 @@ use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::quota::LimitDomain;
-use schemas::request::Identity;
+use schemas::stamp::{Actor, Identity, Stamp};
 use schemas::subject::Subject;
 use schemas::task::{self, Task};
 use schemas::{Cause, Code, Decision, Entry, Origin, Refusal, Timestamp, cell, cluster, domain, limits};

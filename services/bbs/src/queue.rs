@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use schemas::entry::Actor;
+use schemas::stamp::Actor;
 
 use crate::command::QueuedCommand;
 

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use projections::{WorkRef, World, records};
-use schemas::entry::Actor;
 use schemas::limits::{BATCH, COMMANDS_IN_FLIGHT};
 use schemas::message::{Ack, Report, ReportResult, ReportsReply};
 use schemas::names::{ClientName, Domain};
+use schemas::stamp::Actor;
 use schemas::subject::Position;
 use schemas::{ActualLrpKey, Code, Refusal};
 

@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use schemas::entry::Actor;
 use schemas::limits::CLIENT_ENTRIES_IN_FLIGHT;
 use schemas::names::EntryId;
+use schemas::stamp::Actor;
 use schemas::subject::{Position, Subject};
 use schemas::{Entry, Timestamp};
 

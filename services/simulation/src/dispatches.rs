@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::definition::Overflow;
 use schemas::names::{DispatchKey, ParameterisedGuid};
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 
 use crate::plan::Act;
 use crate::rng::Rng;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use schemas::names::{ProcessGuid, TaskGuid};
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 
 use crate::plan::Act;
 use crate::rng::Rng;

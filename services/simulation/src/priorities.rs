@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemas::names::ProcessGuid;
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 
 use crate::plan::Act;
 use crate::rng::Rng;

@@ -11,7 +11,7 @@ use schemas::definition::{
 use schemas::isolation::IsolationLayer;
 use schemas::names::{DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::Policies;
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::resources::Constraint;
 use schemas::spec::ClientCommand;
 use schemas::{Code, Refusal};

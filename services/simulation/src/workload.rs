@@ -14,8 +14,8 @@ use schemas::names::{
 };
 use schemas::parameterised::Dispatch;
 use schemas::policy::{FailureAction, Policies, RestartPolicy, UpdatePolicy};
+use schemas::priority::Priority;
 use schemas::process::{Purpose, RolloutControl};
-use schemas::rank::Priority;
 use schemas::resources::Constraint;
 use schemas::schedule::Schedule;
 use schemas::spec::{self, ClientCommand, PeriodicAction};

@@ -10,8 +10,9 @@ use audit::export::Writer;
 use projections::World;
 use schemas::container::Epoch;
 use schemas::definition::DesiredLrpUpdate;
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::names::{ClientName, ClusterId, IdGenerator};
+use schemas::stamp::Actor;
 use schemas::{Decision, Position, Timestamp, cluster, process};
 
 use crate::error::{Failed, Result};

@@ -3,8 +3,9 @@
 use audit::Law;
 use projections::World;
 use projections::reader::{ReadMessage, Reader};
-use schemas::entry::{DecodeError, Entry, aggregates};
+use schemas::entry::Entry;
 use schemas::names::EntryId;
+use schemas::stored::{DecodeError, aggregates};
 use schemas::{Position, Subject};
 use uuid::Uuid;
 

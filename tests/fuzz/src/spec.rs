@@ -1,8 +1,8 @@
 //! Specifications: files of desired processes and tasks, and commands of clients.
 
-use schemas::bus::ClientVerb;
 use schemas::names::Domain;
 use schemas::spec::{client_command, document, item, item_to_json, json, to_seal};
+use schemas::verb::ClientVerb;
 use serde_json::{Value, json};
 
 /// Reads the bytes as a file, as a specification whose secrets are sealed, and as each command of a client.

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use schemas::Decision;
-use schemas::entry::{Actor, Aggregate};
+use schemas::entry::Aggregate;
 use schemas::names::DecisionId;
+use schemas::stamp::Actor;
 
 use super::Violation;
 use crate::Kind;

@@ -9,7 +9,7 @@ use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::container::Epoch;
 use schemas::desired::Desired;
-use schemas::entry::{Aggregate, Event, Stamp};
+use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, Evacuating};
 use schemas::evaluation::{self, Evaluation, StatusKind};
 use schemas::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
@@ -17,6 +17,7 @@ use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::rollout::{self, Rollout};
+use schemas::stamp::Stamp;
 use schemas::task::{self, Task};
 use schemas::{Decision, Place, Position};
 

@@ -2,7 +2,7 @@
 
 use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
-use schemas::entry::Actor;
+use schemas::stamp::Actor;
 use schemas::{Decision, Position};
 
 use super::Violation;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use schemas::actual::{self, Actual, Command, State, Step, StopReason, UnclaimReason};
 use schemas::container::Instance;
 use schemas::crash::Restart;
-use schemas::entry::Actor;
 use schemas::evacuating::{self, RemovalReason};
+use schemas::stamp::Actor;
 use schemas::{Decision, Place};
 
 use super::draft::DraftProcess;

@@ -2,7 +2,7 @@
 
 use schemas::Decision;
 use schemas::container::Instance;
-use schemas::entry::Actor;
+use schemas::stamp::Actor;
 use schemas::task::{Event, Outcome, State, Task};
 
 use super::Violation;

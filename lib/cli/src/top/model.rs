@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 
 use crate::names::Names;
 use cli_base::output::RenderOptions;
-use schemas::entry::Actor;
+use schemas::stamp::Actor;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::query::{CellRow, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, StatusRow};
+use schemas::stamp::Actor;
 use schemas::{Position, Timestamp};
 
 use super::rates::Rates;

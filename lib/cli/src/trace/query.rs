@@ -5,7 +5,8 @@ use std::fmt;
 
 use cli_base::failure::Failure;
 use runtime::exit::Exit;
-use schemas::entry::{Actor, Event};
+use schemas::stamp::Actor;
+use schemas::entry::Event;
 use schemas::names::{DecisionId, RequestId};
 use schemas::{Position, evaluation};
 use text::describe::actor;

@@ -2,10 +2,11 @@
 //! container, and the rep of this cell reads the container's log.
 
 use projections::Query;
-use schemas::bus::{BusSubject, RepVerb};
+use schemas::bus::BusSubject;
 use schemas::container::Instance;
 use schemas::names::{CellId, InstanceGuid};
 use schemas::query::{InstanceRow, Logs, ReadLogs, Show, ShowAnswer, TaskRow};
+use schemas::verb::RepVerb;
 use schemas::{Code, Refusal};
 
 use super::relay::removed_container_log;

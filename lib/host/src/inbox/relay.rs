@@ -3,7 +3,7 @@
 
 use futures::{StreamExt, stream};
 use projections::Query;
-use schemas::bus::{BusSubject, RepVerb};
+use schemas::bus::BusSubject;
 use schemas::exec::{ExecIoReply, ForwardedExecIo};
 use schemas::health::ContainerHealth;
 use schemas::message::{AcceptLog, Ack};
@@ -13,6 +13,7 @@ use schemas::query::{
     ShowAnswer,
 };
 use schemas::sight::ReadScope;
+use schemas::verb::RepVerb;
 use schemas::{Code, Refusal};
 
 use crate::bbs::Driver;

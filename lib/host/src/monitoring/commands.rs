@@ -6,8 +6,9 @@ use std::time::Duration;
 use metrics::catalogue::{COMMAND, REFUSALS};
 use metrics::counters::{Counter, Histogram};
 use metrics::family::Sample;
-use schemas::bus::{AuctioneerVerb, BusSubject, ClientVerb, OperatorVerb};
+use schemas::bus::BusSubject;
 use schemas::refusal::Class;
+use schemas::verb::{AuctioneerVerb, ClientVerb, OperatorVerb};
 use schemas::{Code, Refusal};
 use tokio::time::Instant;
 

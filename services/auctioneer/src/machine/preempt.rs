@@ -14,12 +14,13 @@ use schemas::cell::Cell;
 use schemas::cluster::Cluster;
 use schemas::container::{Instance, WorkKey};
 use schemas::definition::Placement;
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::message::WorkDefinition;
 use schemas::names::CellId;
 use schemas::placement::{ROOM_PENDING_SUFFIX, awaited_cell};
 use schemas::preemption::{self, Eviction, Preemptor};
 use schemas::resources::Resources;
+use schemas::stamp::Actor;
 use schemas::{Decision, Place, Timestamp, limits};
 
 use super::Auctioneer;
@@ -359,7 +360,7 @@ fn running(world: &World, work: &WorkRef) -> Option<PreemptibleWork> {
             let process = world.process(&key.process_guid)?;
             let desired = process.desired.as_ref()?;
             Some(PreemptibleWork {
-                by: preemption::preemptible_instance(process, &key.place)?.clone(),
+                by: process.preemptible_instance(&key.place)?.clone(),
                 priority: desired.priority,
                 size: desired.definition(&key.place.definition_id)?.resources(),
                 since: process.actual(&key.place).map(|lrp: &Actual| lrp.since)?,
@@ -369,7 +370,7 @@ fn running(world: &World, work: &WorkRef) -> Option<PreemptibleWork> {
         WorkRef::Task(guid) => {
             let task = world.task(guid)?;
             Some(PreemptibleWork {
-                by: preemption::preemptible_task(task)?.clone(),
+                by: task.preemptible_container()?.clone(),
                 priority: task.definition.priority,
                 size: task.definition.resources(),
                 since: task.since,

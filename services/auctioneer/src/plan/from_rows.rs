@@ -9,7 +9,7 @@ use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::crash::Restart;
 use schemas::definition::Definition;
 use schemas::desired;
-use schemas::entry::{Event, Stamp};
+use schemas::entry::Event;
 use schemas::evacuating;
 use schemas::evaluation::{self, InitialStatus, Trigger};
 use schemas::isolation::Isolation;
@@ -22,6 +22,7 @@ use schemas::query::{
 use schemas::request::Requests;
 use schemas::resources::Resources;
 use schemas::rollout::{self, PauseReason};
+use schemas::stamp::Stamp;
 use schemas::{Place, Timestamp};
 use uuid::Uuid;
 
@@ -144,7 +145,7 @@ fn definition_of_size(active: &Definition, size: Resources) -> Definition {
 
 fn rollout_events(row: &LrpRow, rollout: &RolloutRow) -> Vec<rollout::Event> {
     let policies = row.policies.clone().unwrap_or_default();
-    let policy = policies.for_kind(rollout.kind).clone();
+    let policy = rollout.kind.policy(&policies).clone();
     let mut events = vec![rollout::Event::Started {
         kind: rollout.kind,
         target: rollout.target.clone(),

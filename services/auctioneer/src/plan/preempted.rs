@@ -7,8 +7,8 @@ use schemas::ActualLrpKey;
 use schemas::Place;
 use schemas::container::{Instance, WorkKey};
 use schemas::names::{CellId, ProcessGuid};
+use schemas::priority::Priority;
 use schemas::query::{InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow, TaskRow, TaskState};
-use schemas::rank::Priority;
 use serde::Serialize;
 
 use super::obstacles::{Obstacle, obstacle};

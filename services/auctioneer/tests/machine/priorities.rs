@@ -5,8 +5,8 @@ use auctioneer::Settings;
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate};
 use schemas::message::Work;
 use schemas::names::CellId;
+use schemas::priority::Priority;
 use schemas::process::Command;
-use schemas::rank::Priority;
 
 use crate::scene::{Scene, definition, large_resources, mib, outcomes, performs};
 

@@ -11,7 +11,7 @@ use schemas::cell::{self, Presence};
 use schemas::cluster::{self, Role};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::{Definition, Placement, Ports, TaskDefinition};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::Evaluation;
 use schemas::message::{
     Ack, Heartbeat, Lease, Outcomes, Perform, PerformId, PerformReply, PlacementOutcome, Work,
@@ -19,6 +19,7 @@ use schemas::message::{
 use schemas::names::{CellId, ClusterId, Domain, IdGenerator, Incarnation, InstanceGuid, Stack, Zone};
 use schemas::process::{self, Report, ReportStep};
 use schemas::resources::{Constraint, Resources};
+use schemas::stamp::Actor;
 use schemas::{Decision, Position, Refusal, Timestamp, task};
 
 pub(crate) use fixtures::{cell_id, process_guid as guid, service_id as name};

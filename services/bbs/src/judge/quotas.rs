@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use schemas::definition::Mode;
-use schemas::entry::{Actor, Event};
+use schemas::entry::Event;
 use schemas::names::Domain;
 use schemas::quota::Usage;
+use schemas::stamp::Actor;
 use schemas::{Refusal, desired, parameterised, periodic, task};
 
 use super::Batch;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use schemas::bus::ClientVerb;
 use schemas::container::{Epoch, WorkKey};
-use schemas::entry::Actor;
 use schemas::limits::{BATCH, EVICTIONS};
 use schemas::message::{Ack, Attach, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::preemption::Eviction;
 use schemas::spec::{ClientCommand, PeriodicAction};
+use schemas::stamp::Actor;
+use schemas::verb::ClientVerb;
 use schemas::{BadField, Code, Refusal, cluster, parameterised, periodic, process, task};
 
 use super::{Bbs, MAX_QUEUED, not_leading_refusal};

@@ -498,8 +498,8 @@ impl Bbs {
         Services { clocks, ..self.living.services(me, |role| leader(self.world(), role), self.now) }
     }
 
-    fn me(&self) -> schemas::entry::Actor {
-        schemas::entry::Actor::Bbs(self.settings.id.clone())
+    fn me(&self) -> schemas::stamp::Actor {
+        schemas::stamp::Actor::Bbs(self.settings.id.clone())
     }
 
     /// Sends the verdict of a command to the sender of the command. `position` is the log position on which

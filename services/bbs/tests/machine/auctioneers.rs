@@ -14,8 +14,8 @@ use schemas::message::{
 };
 use schemas::names::{ClientName, ServiceId};
 use schemas::preemption::{Eviction, Preemptor};
+use schemas::priority::Priority;
 use schemas::process::{Outcome, Unplaced};
-use schemas::rank::Priority;
 use schemas::spec::ClientCommand;
 use schemas::{ActualLrpKey, Code, Position, Timestamp, actual, task};
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use schemas::container::Epoch;
-use schemas::entry::Actor;
 use schemas::evaluation::{Duty, Status, Trigger};
 use schemas::isolation::Isolation;
 use schemas::message::{Attach, Envelope, Heartbeat, Leave, Reports};
 use schemas::query::{CellRow, CellState, Filter, Page};
+use schemas::stamp::Actor;
 use schemas::{Code, Timestamp, actual, cell};
 
 use bbs::{ChangeRequest, Input, Query, Reply};

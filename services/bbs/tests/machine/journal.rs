@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use projections::cluster_log::{QuarantineOrder, QuarantineOutcome};
 use projections::{ClusterLog, Query as Rows};
-use schemas::entry::Actor;
 use schemas::message::LeaderHeartbeat;
 use schemas::names::{ClientName, IdGenerator, ServiceId};
+use schemas::stamp::Actor;
 use schemas::{Code, Position, Timestamp};
 
 use bbs::{Bbs, Config, Effect, Input, Query, Reply};

@@ -10,7 +10,6 @@ use host::error::ServiceError;
 use journal::{AppendError, JournalError};
 use runtime::exit::Exit;
 use schemas::Refusal;
-use schemas::entry::DecodeError;
 use schemas::names::BadName;
 use text::chain;
 use tokio::task::JoinError;

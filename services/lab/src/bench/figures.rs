@@ -13,7 +13,7 @@ use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{DEFAULT_GRACE_MS, Definition};
 use schemas::message::WorkDefinition;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::{ActualLrpKey, Place, Timestamp};
 use serde_json::{Map, Value, json};

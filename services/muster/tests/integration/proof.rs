@@ -8,8 +8,9 @@ use audit::Message;
 use audit::export::{ParsedLine, Reader, Writer};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
-use schemas::entry::{Actor, Event};
+use schemas::entry::Event;
 use schemas::names::{ClientName, ServiceId};
+use schemas::stamp::Actor;
 use schemas::{Entry, actual, cluster};
 use serde_json::{Value, json};
 

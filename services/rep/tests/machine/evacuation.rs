@@ -5,9 +5,10 @@ use std::time::Duration;
 use schemas::Position;
 use schemas::cell::Evacuation;
 use schemas::container::{ContainerState, Instance};
-use schemas::entry::{Event, Stamp};
+use schemas::entry::Event;
 use schemas::isolation::Isolation;
 use schemas::message::{RepOrder, Report, Reports};
+use schemas::stamp::Stamp;
 use schemas::task::{EVACUATION_TIMED_OUT, Outcome};
 use schemas::{actual, evacuating, process};
 

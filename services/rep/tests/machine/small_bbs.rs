@@ -8,7 +8,7 @@ use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::{DesiredLrp, DesiredTask};
-use schemas::entry::{Event, Stamp};
+use schemas::entry::Event;
 use schemas::message::{
     LrpRecord, LrpState, Record, Report, ReportResult, Reports, ReportsReply, TaskRecord, TaskState, Work,
 };
@@ -16,6 +16,7 @@ use schemas::names::{CellId, DecisionId, DefinitionId, ProcessGuid, TaskGuid};
 use schemas::policy::Policies;
 use schemas::process::{self, Process, ReportStep};
 use schemas::query::{Records, RecordsAnswer};
+use schemas::stamp::Stamp;
 use schemas::task::{self, Task};
 use schemas::{ActualLrpKey, Code, Place, Position, Refusal, Timestamp};
 
@@ -43,7 +44,7 @@ impl SmallBbs {
             domain: words::domain(),
             mode: schemas::definition::Mode::Replicated,
             instances,
-            priority: schemas::rank::Priority::default(),
+            priority: schemas::priority::Priority::default(),
             routes: BTreeMap::new(),
             annotation: String::new(),
             policies: Policies::default(),

@@ -10,11 +10,12 @@ use schemas::actual::{self, StopReason, UnclaimReason};
 use schemas::container::WorkKey;
 use schemas::definition::Mode;
 use schemas::desired::GlobalCell;
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, RemovalReason};
 use schemas::names::{
     CellId, DecisionId, DefinitionId, Incarnation, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
+use schemas::stamp::Actor;
 use schemas::subject::Position;
 use schemas::{
     ActualLrpKey, Decision, Place, Timestamp, cell, desired, parameterised, periodic, rollout, task,

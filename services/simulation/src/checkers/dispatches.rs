@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use schemas::action::{Secret, Variable};
 use schemas::container::Epoch;
 use schemas::definition::{DesiredParameterised, Overflow, TaskDefinition};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::message::Ack;
 use schemas::names::{DispatchKey, ParameterisedGuid, RequestId, TaskGuid};
 use schemas::parameterised::{self, Dispatch, WithdrawReason};
 use schemas::spec::{self, ClientCommand};
+use schemas::stamp::Actor;
 use schemas::{Code, Decision, Entry, task};
 
 use super::due::Thing;

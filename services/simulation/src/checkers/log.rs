@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use projections::RETENTION;
 use schemas::cluster::{self, Role};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::limits::REMEMBERED_REQUESTS;
 use schemas::message::Envelope;
 use schemas::names::{
     CellId, DecisionId, DefinitionId, Domain, EntryId, Incarnation, ProcessGuid, RequestId, ServiceId,
 };
 use schemas::spec::ClientCommand;
+use schemas::stamp::Actor;
 use schemas::subject::{Position, Subject, shard_subjects};
 use schemas::{Decision, Entry, Timestamp, cell, domain};
 

@@ -11,7 +11,7 @@ use schemas::container::{Container, ContainerState, WorkKey};
 use schemas::definition::Mode;
 use schemas::names::{CellId, Domain, ProcessGuid};
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Phase;
 use schemas::spec::ClientCommand;

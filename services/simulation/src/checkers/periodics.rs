@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use schemas::container::Epoch;
 use schemas::definition::Overlap;
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::names::{PeriodicGuid, TaskGuid};
 use schemas::periodic::{self, LaunchReason, SkipReason};
+use schemas::stamp::Actor;
 use schemas::{Decision, Entry, Timestamp, task};
 
 use super::due::Thing;

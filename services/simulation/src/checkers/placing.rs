@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use projections::{WorkRef, World};
 use schemas::container::{Epoch, WorkKey};
-use schemas::entry::Actor;
 use schemas::message::{Heartbeat, Outcomes, Perform, PerformReply, PlacementOutcome, Work};
 use schemas::names::{CellId, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::resources::{Constraint, Resources};
+use schemas::stamp::Actor;
 use schemas::{Place, Refusal, Timestamp};
 
 use super::auction::known::{lrp, name_of};

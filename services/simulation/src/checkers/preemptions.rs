@@ -7,12 +7,13 @@ use projections::World;
 use schemas::actual::{self, StopReason};
 use schemas::cell;
 use schemas::container::{Instance, WorkKey};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, InitialStatus, Trigger};
 use schemas::message::Outcomes;
 use schemas::names::InstanceGuid;
 use schemas::preemption::{Eviction, Preemptor};
-use schemas::rank::Priority;
+use schemas::priority::Priority;
+use schemas::stamp::Actor;
 use schemas::task::{self, Outcome};
 use schemas::{Decision, Position, Timestamp};
 

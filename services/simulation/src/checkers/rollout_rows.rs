@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use projections::World;
 use schemas::actual::{self, Actual, UnclaimReason};
 use schemas::desired::{self, Desired};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::names::ProcessGuid;
 use schemas::policy::FailureAction;
 use schemas::process::{self, Process};
 use schemas::rollout::{self, Kind, PauseReason, Phase, Rollout};
+use schemas::stamp::Actor;
 use schemas::{Decision, Entry, Place};
 
 use super::Notes;

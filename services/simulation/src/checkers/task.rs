@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use schemas::container::{Epoch, Instance, RunResult, WorkKey};
 use schemas::definition::{DesiredTask, Placement};
-use schemas::entry::{Actor, Event};
+use schemas::entry::Event;
 use schemas::evaluation::{InitialStatus, Trigger};
 use schemas::names::{InstanceGuid, TaskGuid};
 use schemas::placement::Explanation;
 use schemas::resources::Constraint;
+use schemas::stamp::Actor;
 use schemas::task::{self, Outcome};
 use schemas::{Timestamp, evaluation};
 

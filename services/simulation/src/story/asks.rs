@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemas::definition::{Overflow, Overlap};
 use schemas::names::{Domain, ParameterisedGuid, ProcessGuid};
 use schemas::policy::RestartPolicy;
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::refusal::Code;
 use schemas::spec::PeriodicAction;
 

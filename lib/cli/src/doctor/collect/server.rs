@@ -15,7 +15,7 @@ use client::{Client, Error, Inbox};
 use host::serve::{Nats, identity};
 use journal::examine::{self, ExamineError};
 use journal::monitor;
-use schemas::bus::{INBOX_ROOT, QueryVerb};
+use schemas::bus::INBOX_ROOT;
 use schemas::caller::Caller;
 use schemas::names::ServiceId;
 use text::chain;

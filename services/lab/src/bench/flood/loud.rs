@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bus::{Bus, RequestError};
-use schemas::bus::{BusSubject, ClientVerb, QueryVerb};
+use schemas::bus::BusSubject;
 use schemas::caller::Caller;
 use schemas::names::{ClientName, Domain};
+use schemas::verb::{ClientVerb, QueryVerb};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

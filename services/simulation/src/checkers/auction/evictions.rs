@@ -266,7 +266,7 @@ fn may_wait(world: &World, work: &WorkRef) -> bool {
 }
 
 /// What something that is to stop takes, its container, and how urgent it is; none: it doesn't run, or stops already.
-fn running(world: &World, one: &Eviction) -> Option<(Resources, Instance, schemas::rank::Priority)> {
+fn running(world: &World, one: &Eviction) -> Option<(Resources, Instance, schemas::priority::Priority)> {
     match &one.victim {
         WorkKey::Lrp { key, epoch } => {
             let process = world.process(&key.process_guid).filter(|process| process.epoch == *epoch)?;

@@ -6,7 +6,7 @@ use projections::{WorkRef, World};
 use schemas::Timestamp;
 use schemas::evaluation::Evaluation;
 use schemas::names::CellId;
-use schemas::rank::Priority;
+use schemas::priority::Priority;
 use schemas::resources::{Constraint, Resources};
 
 use super::known::Known;

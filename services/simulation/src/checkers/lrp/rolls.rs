@@ -8,10 +8,11 @@ use schemas::actual::StopReason;
 use schemas::crash::NoRestartReason;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::desired::GlobalCell;
-use schemas::entry::{Actor, Event};
+use schemas::entry::Event;
 use schemas::names::{CellId, DefinitionId, ProcessGuid};
 use schemas::policy::UpdateOrder;
 use schemas::rollout::{self, Kind, PauseReason};
+use schemas::stamp::Actor;
 use schemas::{Indices, Place, Position, Timestamp};
 
 use super::{Lrp, P, Process, Wanted};

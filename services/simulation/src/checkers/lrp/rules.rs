@@ -6,10 +6,11 @@ use std::time::Duration;
 use schemas::actual::{self, StopReason, UnclaimReason};
 use schemas::container::{Instance, NetInfo, RunResult};
 use schemas::crash::Restart;
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::isolation::Isolation;
 use schemas::placement::Explanation;
 use schemas::policy::RestartPolicy;
+use schemas::stamp::Actor;
 use schemas::{Place, Position, desired};
 
 use super::restarts::Fall;

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 
 use schemas::evaluation::Wait;
 use schemas::names::{DefinitionId, ProcessGuid, TaskGuid};
+use schemas::priority::Priority;
 use schemas::query::{
     EvaluationRow, EvaluationState, EvaluationSubject, InstanceState, QueuePosition, TaskState,
 };
-use schemas::rank::Priority;
 use schemas::{Place, Timestamp};
 
 use super::evaluated::is_open;
