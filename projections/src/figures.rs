@@ -16,7 +16,7 @@ use schemas::rollout::{Phase, Rollout};
 use schemas::task::{self, Task};
 
 use crate::index::Counts;
-use crate::queries::Observed;
+use crate::queries::{Observed, cell_state};
 use crate::world::World;
 
 /// Point-in-time figures of a cluster, exported as metrics.
@@ -82,7 +82,7 @@ impl Figures {
         figures.domains_fresh = count(world.domains().filter(|(_, freshness)| freshness.is_fresh(now)));
         for (id, cell) in world.cells() {
             let heartbeat_age = observed.heartbeat_ages.get(id).copied();
-            *figures.cells.entry(CellState::from_cell(cell, heartbeat_age)).or_default() += 1;
+            *figures.cells.entry(cell_state(cell, heartbeat_age)).or_default() += 1;
             if cell.present {
                 let (total, used) = (cell.presence.total, world.used_on(id));
                 figures.present.insert(id.clone(), CellFigures { total, used, heartbeat_age });

@@ -7,6 +7,7 @@ mod periodic;
 mod queue_position;
 mod redaction;
 mod rows;
+mod states;
 mod status;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub(crate) use self::periodic::periodic_row;
 pub use self::periodic::{periodic, periodics};
 pub(crate) use self::rows::{RecordSelection, cell_row, lrp_row, slot_rows, task_row};
 use self::rows::{cluster_row, evaluations_from, instance_rows};
+pub use self::states::cell_state;
+pub(crate) use self::states::rollout_row;
 use crate::index::WorkRef;
 use crate::world::World;
 

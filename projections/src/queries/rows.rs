@@ -14,7 +14,6 @@ use schemas::evaluation::{Duty, Evaluation};
 use schemas::names::{CellId, Domain};
 use schemas::policy::Policies;
 use schemas::process::{Process, Slot};
-use schemas::query::RolloutRow;
 use schemas::query::{
     CellRow, CellState, ClusterRow, EvaluationRow, EvaluationState, EvaluationSubject, InstancePresence,
     InstanceRow, InstanceState, LrpRow, ModificationTag, TaskRow, TaskState,
@@ -22,14 +21,14 @@ use schemas::query::{
 use schemas::task::{self, Outcome, Task};
 
 use super::Observed;
+use super::states::{cell_state, instance_state, rollout_row, task_state};
 use crate::index::WorkRef;
 use crate::world::World;
 
 pub(crate) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
     let desired = process.desired.as_deref();
     let count = |wanted: InstanceState| {
-        let of =
-            |slot: &&Slot| slot.actual.as_ref().is_some_and(|lrp| InstanceState::from(&lrp.state) == wanted);
+        let of = |slot: &&Slot| slot.actual.as_ref().is_some_and(|lrp| instance_state(&lrp.state) == wanted);
         u32::try_from(process.slots.iter().filter(of).count()).unwrap_or(u32::MAX)
     };
     let definitions = || desired.into_iter().flat_map(|desired| &desired.definitions);
@@ -59,7 +58,7 @@ pub(crate) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
             .map(|(id, definition)| (id.clone(), Definition::clone(definition)))
             .collect(),
         policies: desired.filter(|_| whole).map(|desired| Policies::clone(&desired.policies)),
-        rollout: process.rollout.as_deref().map(RolloutRow::from),
+        rollout: process.rollout.as_deref().map(rollout_row),
         changed_at: process.changed_at,
     }
 }
@@ -144,7 +143,7 @@ fn instance_row(process: &Process, place: &Place, lrp: &Actual, tag: Modificatio
         domain: process.domain.clone(),
         epoch: process.epoch,
         presence: InstancePresence::Ordinary,
-        state: InstanceState::from(&lrp.state),
+        state: instance_state(&lrp.state),
         instance_guid: lrp.holder().map(|by| by.instance_guid),
         cell_id: lrp.holder().map(|by| by.cell_id.clone()),
         stopping: lrp.is_stopping(),
@@ -182,7 +181,7 @@ pub(crate) fn task_row(task: &Task, whole: bool) -> Option<TaskRow> {
         epoch: task.epoch,
         version: task.version,
         last_decision: task.last_decision,
-        state: TaskState::from(state),
+        state: task_state(state),
         instance_guid: task.holder().map(|by| by.instance_guid),
         cell_id: task.holder().map(|by| by.cell_id.clone()),
         failed,
@@ -204,7 +203,7 @@ pub(crate) fn cell_row(world: &World, id: &CellId, cell: &Cell, heard: Option<Du
     CellRow {
         cell_id: id.clone(),
         presence: cell.presence.clone(),
-        state: CellState::from_cell(cell, heard),
+        state: cell_state(cell, heard),
         evacuation_requested: cell.evacuation_requested,
         cordoned: cell.cordoned,
         ordinal: world.ordinal(id),
@@ -273,7 +272,7 @@ pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterR
     let mut cells: BTreeMap<CellState, u32> = BTreeMap::new();
     let mut zones = vec![];
     for (id, cell) in world.cells() {
-        let state = CellState::from_cell(cell, observed.heartbeat_ages.get(id).copied());
+        let state = cell_state(cell, observed.heartbeat_ages.get(id).copied());
         *cells.entry(state).or_default() += 1;
         if cell.present {
             zones.push(cell.presence.zone.clone());

@@ -17,6 +17,7 @@ use schemas::task::{CallbackVerdict, Task};
 
 use super::Observed;
 use super::rows::{RecordSelection, cell_row, cluster_row, slot_rows};
+use super::states::instance_state;
 use crate::figures::{LONG_WAIT, is_unplaced, is_waiting_long};
 use crate::world::World;
 
@@ -200,7 +201,7 @@ fn add_slot(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut V
     };
     // Each bad state has its own limit, so that many instances in one state do not hide the instances in
     // another state.
-    let same = |known: &&InstanceRow| known.state == InstanceState::from(&lrp.state);
+    let same = |known: &&InstanceRow| known.state == instance_state(&lrp.state);
     if is_bad && row.worst.iter().filter(same).count() < STATUS_NAMED {
         row.worst.extend(slot_rows(process, slot, RecordSelection::Both).take(1));
     }

@@ -6,7 +6,7 @@ use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::Evaluations;
 use schemas::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::process::{Process, Slot};
-use schemas::query::{DomainRow, EvaluationRow, EvaluationState, EvaluationSubject, RolloutRow};
+use schemas::query::{DomainRow, EvaluationRow, EvaluationState, EvaluationSubject};
 use schemas::task::Task;
 use schemas::{Entry, Position, Timestamp, cluster, evacuating};
 
@@ -174,7 +174,7 @@ fn add_process_rows(process: &Process, touched: &TouchedProcess, rows: &mut Vec<
         rows.extend(of.map(|row| columns::actual_lrp(&row)));
     }
     if let Some(rollout) = process.rollout.as_deref() {
-        let row = RolloutRow::from(rollout);
+        let row = queries::rollout_row(rollout);
         rows.push(columns::rollout(&RolloutSource {
             process_guid: guid,
             epoch: process.epoch,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use projections::queries::cell_state;
 use projections::{Figures, Observed, World};
 use proptest::prelude::*;
 use schemas::actual::State;
@@ -61,7 +62,7 @@ fn scan(world: &World, observed: &Observed) -> Figures {
     figures.domains_fresh = world.domains().filter(|(id, _)| world.is_fresh(id, observed.now)).count() as u64;
     let mut cells: BTreeMap<CellState, u64> = BTreeMap::new();
     for (id, cell) in world.cells() {
-        *cells.entry(CellState::from_cell(cell, observed.heartbeat_ages.get(id).copied())).or_default() += 1;
+        *cells.entry(cell_state(cell, observed.heartbeat_ages.get(id).copied())).or_default() += 1;
     }
     figures.cells = cells;
     figures

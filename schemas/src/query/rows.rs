@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,11 +19,11 @@ use crate::policy::Policies;
 use crate::priority::Priority;
 use crate::quota::{Quotas, Usage};
 use crate::resources::Resources;
-use crate::rollout::{self, Rollout};
+use crate::rollout;
 use crate::subject::Position;
 use crate::task::Callback;
 use crate::{Indices, Timestamp};
-use crate::{actual, cell, cluster, task};
+use crate::{actual, cell, cluster};
 
 /// A rollout, as shown to users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -71,27 +70,6 @@ impl RolloutRow {
     }
 }
 
-impl From<&Rollout> for RolloutRow {
-    fn from(rollout: &Rollout) -> Self {
-        let in_replacement = rollout.steps.keys().filter(|index| rollout.replacement_step(**index).is_some());
-        Self {
-            number: rollout.number,
-            kind: rollout.kind,
-            status: rollout.status().to_owned(),
-            reason: Some(rollout.reason.clone()).filter(|reason| !reason.is_empty()),
-            target: rollout.target.clone(),
-            rollback_to: rollout.rollback_to.clone(),
-            total: rollout.total,
-            replaced: rollout.replaced,
-            in_replacement: in_replacement.copied().collect(),
-            stalled: rollout.stalled.keys().copied().collect(),
-            failed: rollout.failed.iter().copied().collect(),
-            started_at: rollout.started_at,
-            since: rollout.since,
-        }
-    }
-}
-
 /// The state of an ActualLRP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -125,17 +103,6 @@ impl InstanceState {
 impl fmt::Display for InstanceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
-    }
-}
-
-impl From<&actual::State> for InstanceState {
-    fn from(state: &actual::State) -> Self {
-        match state {
-            actual::State::Unclaimed { .. } => Self::Unclaimed,
-            actual::State::Claimed { .. } => Self::Claimed,
-            actual::State::Running { .. } => Self::Running,
-            actual::State::Crashed { .. } => Self::Crashed,
-        }
     }
 }
 
@@ -205,17 +172,6 @@ impl fmt::Display for TaskState {
     }
 }
 
-impl From<&task::State> for TaskState {
-    fn from(state: &task::State) -> Self {
-        match state {
-            task::State::Pending { .. } => Self::Pending,
-            task::State::Running { .. } => Self::Running,
-            task::State::Completed(_) => Self::Completed,
-            task::State::Resolving(_) => Self::Resolving,
-        }
-    }
-}
-
 /// The state of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -231,10 +187,6 @@ pub enum CellState {
     /// Gone.
     Absent,
 }
-
-/// Time without a heartbeat after which a present cell is shown as SILENT. This time corresponds to two
-/// missed heartbeats.
-pub const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 impl CellState {
     /// Every state.
@@ -256,21 +208,6 @@ impl CellState {
 impl fmt::Display for CellState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
-    }
-}
-
-impl CellState {
-    /// Returns the state of a cell. `heard` is the age of the last heartbeat that the caller received, if
-    /// any.
-    #[must_use]
-    pub fn from_cell(cell: &cell::Cell, heard: Option<Duration>) -> Self {
-        match (cell.present, cell.evacuating, cell.unhealthy.is_none()) {
-            (false, _, _) => Self::Absent,
-            (true, _, _) if heard.is_some_and(|ago| ago >= SILENT_AFTER) => Self::Silent,
-            (true, true, _) => Self::Evacuating,
-            (true, false, false) => Self::Unhealthy,
-            (true, false, true) => Self::Present,
-        }
     }
 }
 
