@@ -333,7 +333,8 @@ impl JsonSchema for Secret {
 
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let form = generator.subschema_for::<SecretForm>();
-        schemars::json_schema!({"anyOf": [{"type": "string"}, form]})
+        let description = "A value that may be secret: text, or an object that names its form.";
+        schemars::json_schema!({"description": description, "anyOf": [{"type": "string"}, form]})
     }
 }
 

@@ -142,7 +142,11 @@ impl JsonSchema for AttributeName {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let pattern = "^[A-Za-z0-9_-]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?$";
-        json_schema!({"type": "string", "pattern": pattern})
+        json_schema!({
+            "description": "Name of a cell attribute: 1 to 64 of `A-Z a-z 0-9 _ . -`, without a dot at either end.",
+            "type": "string",
+            "pattern": pattern,
+        })
     }
 }
 
@@ -224,7 +228,8 @@ impl JsonSchema for Attributes {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let value = json!({"type": "string", "minLength": 1});
-        json_schema!({"type": "object", "additionalProperties": value})
+        let description = "Attributes of a cell by name.";
+        json_schema!({"description": description, "type": "object", "additionalProperties": value})
     }
 }
 

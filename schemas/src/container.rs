@@ -23,6 +23,7 @@ use crate::subject::Position;
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(transparent)]
+#[schemars(inline)]
 pub struct Epoch(pub Timestamp);
 
 /// A container and its cell, as recorded for the holder of an instance.

@@ -109,6 +109,7 @@ pub struct Request<T> {
 /// Answer to a request: its result, or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "AnswerWith{T}")]
 pub enum Answer<T> {
     /// The request was carried out, or had no effect because the state was already as requested.
     Ok(T),

@@ -46,6 +46,25 @@ impl<T> Visitor<'_> for NameVisitor<T> {
     }
 }
 
+/// Implements a JSON Schema whose definition all types of the same form share.
+macro_rules! shared_schema {
+    ($name:ident = $shared:literal $schema:tt) => {
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                $shared.into()
+            }
+
+            fn schema_id() -> Cow<'static, str> {
+                concat!(module_path!(), "::", $shared).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
@@ -66,15 +85,11 @@ macro_rules! name {
             }
         }
 
-        impl JsonSchema for $name {
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,128}$"})
-            }
-        }
+        shared_schema!($name = "Name" {
+            "description": "A name: 1 to 128 of `A-Z a-z 0-9 _ -`.",
+            "type": "string",
+            "pattern": "^[A-Za-z0-9_-]{1,128}$",
+        });
 
         impl $name {
             #[doc = concat!("Parses text as a ", $what, ".")]
@@ -256,11 +271,15 @@ impl From<&ProcessGuid> for DefinitionId {
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(
-            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-        )]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
         pub struct $name(pub Uuid);
+
+        shared_schema!($name = "Uuid" {
+            "description": "A UUID as text, such as `0190f2a1-7c3e-7bbb-8001-0a2b3c4d5e6f`.",
+            "type": "string",
+            "format": "uuid",
+        });
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -173,7 +173,7 @@ impl JsonSchema for Ratio {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "number", "minimum": 0, "maximum": 1})
+        json_schema!({"description": "A fraction.", "type": "number", "minimum": 0, "maximum": 1})
     }
 }
 

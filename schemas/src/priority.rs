@@ -50,7 +50,12 @@ impl JsonSchema for Priority {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let (least, greatest) = (limits::MIN_PRIORITY, limits::MAX_PRIORITY);
-        json_schema!({"type": "integer", "minimum": least, "maximum": greatest})
+        json_schema!({
+            "description": "Priority of work. Work with a higher priority is placed first.",
+            "type": "integer",
+            "minimum": least,
+            "maximum": greatest,
+        })
     }
 }
 

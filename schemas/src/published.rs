@@ -1,5 +1,5 @@
-//! JSON Schemas for external programs: a self-contained schema for each event and each command. The schemas
-//! come from the schema files in the repository. Tests compare these files with the Rust types.
+//! JSON Schemas for external programs: one bundle of all schemas, and a self-contained schema for each name. The
+//! bundle is a file of the repository. Tests compare this file with the Rust types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,9 @@ use serde_json::{Map, Value};
 use crate::fields::nearest;
 use crate::refusal::{Code, Refusal};
 
-/// Schemas of journal entries, `golden/schema.json`.
-const ENTRIES: &str = include_str!("../golden/schema.json");
-/// Schemas of commands, `golden/commands.json`.
-const COMMANDS: &str = include_str!("../golden/commands.json");
+/// Bundle of all schemas. `events` and `rows` refer to a schema for each name. `commands` and `queries` have a
+/// description, and refer to the schemas of the request and the answer.
+const BUNDLE: &str = include_str!("../golden/bundle.json");
 /// JSON Schema dialect of every schema.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// Prefix of a reference to a definition.
@@ -29,6 +28,24 @@ pub enum SchemaKind {
     Event,
     /// Command in the form that is sent, with envelope and body.
     Command,
+    /// Request of a query.
+    Query,
+    /// Row of an answer, or the answer to a query that has no rows.
+    Row,
+}
+
+impl SchemaKind {
+    /// Returns the kind as clients write it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Entry => "entry",
+            Self::Event => "event",
+            Self::Command => "command",
+            Self::Query => "query",
+            Self::Row => "row",
+        }
+    }
 }
 
 /// Summary of a published schema.
@@ -58,59 +75,81 @@ pub struct ShowSchema {
 
 /// Published schemas by name.
 #[derive(Clone, Debug)]
-pub struct PublishedSchemas(BTreeMap<String, (SchemaKind, Value)>);
+pub struct PublishedSchemas {
+    bundle: Value,
+    parts: BTreeMap<String, SchemaPart>,
+}
+
+/// Part of the bundle that is published under a name.
+#[derive(Clone, Debug)]
+struct SchemaPart {
+    kind: SchemaKind,
+    description: String,
+    /// JSON Pointer of the schema in the bundle.
+    path: String,
+}
 
 impl PublishedSchemas {
-    /// Parses the built-in schemas.
+    /// Parses the built-in bundle.
     ///
     /// # Panics
-    /// Never: a test parses the same schemas.
+    /// Never: a test parses the same bundle.
     #[must_use]
     pub fn new() -> Self {
-        let read = |text| serde_json::from_str::<Value>(text).expect("the included schema is JSON");
-        let (entries, asked) = (read(ENTRIES), read(COMMANDS));
-        let mut all = BTreeMap::new();
-        let defs = &entries["$defs"];
-        all.extend(
-            events(&entries).map(|cut| (cut.name.clone(), (SchemaKind::Event, standalone(&cut, defs)))),
-        );
-        let defs = &asked["$defs"];
-        all.extend(
-            commands(&asked).map(|cut| (cut.name.clone(), (SchemaKind::Command, standalone(&cut, defs)))),
-        );
-        all.insert("entry".to_owned(), (SchemaKind::Entry, entries));
-        Self(all)
+        let bundle: Value = serde_json::from_str(BUNDLE).expect("the included bundle is JSON");
+        let mut parts = BTreeMap::new();
+        let mut add = |kind, name: &str, of: &Value, schema: &Value| {
+            parts.extend(SchemaPart::new(&bundle, kind, of, schema).map(|part| (name.to_owned(), part)));
+        };
+        add(SchemaKind::Entry, "entry", &bundle["entry"], &bundle["entry"]);
+        for (kind, index) in [(SchemaKind::Event, "events"), (SchemaKind::Row, "rows")] {
+            members(&bundle[index]).for_each(|(name, schema)| add(kind, name, schema, schema));
+        }
+        for (kind, index) in [(SchemaKind::Command, "commands"), (SchemaKind::Query, "queries")] {
+            members(&bundle[index]).for_each(|(name, of)| add(kind, name, of, &of["request"]));
+        }
+        Self { bundle, parts }
     }
 
     /// Returns a summary of every schema, sorted by name.
     #[must_use]
     pub fn list(&self) -> Vec<SchemaRow> {
-        let row = |(name, (kind, schema)): (&String, &(SchemaKind, Value))| SchemaRow {
+        let row = |(name, part): (&String, &SchemaPart)| SchemaRow {
             name: name.clone(),
-            kind: *kind,
-            description: schema["description"].as_str().unwrap_or_default().to_owned(),
+            kind: part.kind,
+            description: part.description.clone(),
         };
-        self.0.iter().map(row).collect()
+        self.parts.iter().map(row).collect()
     }
 
-    /// Returns the schema with this name.
+    /// Returns the self-contained schema with this name. It contains only the definitions that it needs.
     ///
     /// # Errors
     /// `ResourceNotFound` if no schema has this name. The message suggests a similar name.
-    pub fn show(&self, name: &str) -> Result<&Value, Refusal> {
-        self.0.get(name).map(|(_, schema)| schema).ok_or_else(|| {
-            let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
+    pub fn show(&self, name: &str) -> Result<Value, Refusal> {
+        self.parts.get(name).map(|part| self.standalone(name, part)).ok_or_else(|| {
+            let names: Vec<&str> = self.parts.keys().map(String::as_str).collect();
             let near = nearest(name, &names).map_or_else(
-                || {
-                    "schema.list returns \
-                                 all names"
-                        .to_owned()
-                },
+                || "schema.list returns all names".to_owned(),
                 |near| format!("did you mean {near}?"),
             );
             let name = crate::limits::truncate(name, 100);
             Refusal::new(Code::ResourceNotFound, format!("schema {name} does not exist: {near}"))
         })
+    }
+
+    fn standalone(&self, name: &str, part: &SchemaPart) -> Value {
+        let (schema, defs) = (self.bundle.pointer(&part.path).unwrap_or(&Value::Null), &self.bundle["$defs"]);
+        let mut needed = BTreeSet::new();
+        collect_definitions(schema, defs, &mut needed);
+        let needed = needed.into_iter().map(|name| (name.to_owned(), defs[name].clone()));
+        let mut whole: Map<String, Value> =
+            members(schema).map(|(key, value)| (key.clone(), value.clone())).collect();
+        whole.insert("$schema".into(), DIALECT.into());
+        whole.insert("title".into(), name.into());
+        whole.insert("description".into(), part.description.as_str().into());
+        whole.insert("$defs".into(), needed.collect());
+        Value::Object(whole)
     }
 }
 
@@ -120,69 +159,24 @@ impl Default for PublishedSchemas {
     }
 }
 
-/// Part of a schema that is published as a separate schema.
-struct SchemaPart<'a> {
-    name: String,
-    meaning: &'a Value,
-    schema: &'a Value,
+impl SchemaPart {
+    /// Creates the part that `schema` refers to. The description is that of `of`, or else that of the part.
+    fn new(bundle: &Value, kind: SchemaKind, of: &Value, schema: &Value) -> Option<Self> {
+        let path = schema["$ref"].as_str()?.strip_prefix('#')?;
+        let description =
+            of["description"].as_str().or_else(|| bundle.pointer(path)?["description"].as_str())?;
+        Some(Self { kind, description: description.to_owned(), path: path.to_owned() })
+    }
 }
 
-/// Returns the schema of every event, named by the event's type.
-fn events(entries: &Value) -> impl Iterator<Item = SchemaPart<'_>> {
-    let defs = &entries["$defs"];
-    variants(&defs["Event"]).flat_map(move |(machine, _, events)| {
-        let cut = move |(event, meaning, schema)| SchemaPart {
-            name: format!("{machine}.{event}"),
-            meaning,
-            schema,
-        };
-        variants(definition(events).map_or(&Value::Null, |name| &defs[name])).map(cut)
-    })
-}
-
-/// Returns the schema of every command, named by noun and verb.
-fn commands(all: &Value) -> impl Iterator<Item = SchemaPart<'_>> {
-    let (defs, commands) = (&all["$defs"], all["commands"].as_object());
-    commands.into_iter().flatten().map(move |(name, command)| {
-        let schema = &command["request"];
-        let body = definition(&schema["properties"]["body"]);
-        let meaning = body.map_or(&Value::Null, |body| &defs[body]["description"]);
-        SchemaPart { name: name.clone(), meaning, schema }
-    })
-}
-
-/// Returns the variants of an enum, each with its name, its description and its content.
-fn variants(of: &Value) -> impl Iterator<Item = (&String, &Value, &Value)> {
-    of["oneOf"].as_array().into_iter().flatten().filter_map(|one| {
-        let (name, holds) = one["properties"].as_object()?.iter().next()?;
-        Some((name, &one["description"], holds))
-    })
-}
-
-/// Returns the name of the definition that a schema refers to.
-fn definition(schema: &Value) -> Option<&str> {
-    schema["$ref"].as_str()?.strip_prefix(DEFS)
-}
-
-/// Returns a self-contained schema, which includes every definition that the schema needs.
-fn standalone(cut: &SchemaPart<'_>, defs: &Value) -> Value {
-    let mut needed = BTreeSet::new();
-    collect_definitions(cut.schema, defs, &mut needed);
-    let needed = needed.into_iter().map(|name| (name.to_owned(), defs[name].clone()));
-    let mut whole = Map::new();
-    whole.insert("$schema".into(), DIALECT.into());
-    whole.insert("title".into(), cut.name.as_str().into());
-    whole.insert("description".into(), cut.meaning.clone());
-    whole.extend(
-        cut.schema.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())),
-    );
-    whole.insert("$defs".into(), needed.collect());
-    Value::Object(whole)
+/// Returns the members of an object.
+fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
 }
 
 /// Adds the definitions that a schema refers to, directly or indirectly.
 fn collect_definitions<'a>(schema: &'a Value, defs: &'a Value, needed: &mut BTreeSet<&'a str>) {
-    if let Some(name) = definition(schema)
+    if let Some(name) = schema["$ref"].as_str().and_then(|target| target.strip_prefix(DEFS))
         && needed.insert(name)
     {
         collect_definitions(&defs[name], defs, needed);
@@ -198,10 +192,10 @@ fn collect_definitions<'a>(schema: &'a Value, defs: &'a Value, needed: &mut BTre
 mod tests {
     use super::*;
     use crate::stored;
-    use crate::verb::{ClientVerb, OperatorVerb};
+    use crate::verb::{ClientVerb, OperatorVerb, QueryVerb};
 
     #[test]
-    fn every_event_and_every_command_has_a_schema() {
+    fn every_event_command_and_query_has_a_schema() {
         let list = PublishedSchemas::new().list();
         let named = |kind| list.iter().filter(move |row| row.kind == kind).map(|row| &row.name);
         let events: BTreeSet<String> = stored::Event::TYPES.iter().map(ToString::to_string).collect();
@@ -210,8 +204,18 @@ mod tests {
         let verbs = of_clients.chain(OperatorVerb::ALL.map(OperatorVerb::noun_and_verb));
         let commands: BTreeSet<String> = verbs.map(|(noun, verb)| format!("{noun}.{verb}")).collect();
         assert_eq!(named(SchemaKind::Command).cloned().collect::<BTreeSet<_>>(), commands);
+        // Only reps and BBSs send `cell.records`.
+        let verbs = QueryVerb::ALL.into_iter().filter(|verb| *verb != QueryVerb::CellRecords);
+        let queries: BTreeSet<String> =
+            verbs.map(QueryVerb::noun_and_verb).map(|(noun, verb)| format!("{noun}.{verb}")).collect();
+        assert_eq!(named(SchemaKind::Query).cloned().collect::<BTreeSet<_>>(), queries);
         assert_eq!(named(SchemaKind::Entry).collect::<Vec<_>>(), ["entry"]);
-        assert!(list.iter().all(|row| row.description.ends_with('.')), "{list:#?}");
+        assert!(named(SchemaKind::Row).any(|name| name == "LrpRow"));
+        let kinds =
+            [SchemaKind::Entry, SchemaKind::Event, SchemaKind::Command, SchemaKind::Query, SchemaKind::Row];
+        assert_eq!(kinds.map(|kind| named(kind).count()).iter().sum::<usize>(), list.len());
+        // Descriptions of rows end with subjects.
+        assert!(list.iter().all(|row| row.description.ends_with(['.', '`'])), "{list:#?}");
     }
 
     #[test]

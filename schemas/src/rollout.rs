@@ -84,6 +84,7 @@ pub struct Rollout {
 /// Direction of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "RolloutKind")]
 pub enum Kind {
     /// Rollout to a definition that a client requested.
     Update,

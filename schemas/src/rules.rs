@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use regex::{Regex, RegexBuilder};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::{AttributeName, Offer};
@@ -209,8 +209,8 @@ impl JsonSchema for Operand {
         "Operand".into()
     }
 
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        String::json_schema(generator)
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"description": "Value that a rule compares with, as text.", "type": "string"})
     }
 }
 

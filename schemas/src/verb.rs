@@ -1,5 +1,7 @@
 //! Verbs of commands, orders and queries, with their text in the subjects of [`crate::bus`].
 
+use schemars::JsonSchema;
+
 /// Command of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientVerb {
@@ -86,11 +88,14 @@ pub enum AuctioneerVerb {
     Lead,
 }
 
-/// Query of a client or a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Query of a client or a service. The published schemas contain these descriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
 pub enum QueryVerb {
+    /// Processes.
     LrpList,
+    /// A process.
     LrpShow,
+    /// Instances of processes.
     InstanceList,
     /// Instances at one index.
     InstanceShow,
@@ -102,25 +107,37 @@ pub enum QueryVerb {
     InstanceHealth,
     /// Files in the work directory of an instance.
     InstanceFiles,
+    /// Tasks.
     TaskList,
+    /// A task.
     TaskShow,
     /// Deleted tasks.
     TaskEnded,
     /// Output of a task.
     TaskLogs,
+    /// Periodic tasks.
     PeriodicList,
+    /// A periodic task.
     PeriodicShow,
+    /// Parameterised tasks.
     ParameterisedList,
+    /// A parameterised task.
     ParameterisedShow,
+    /// Domains.
     DomainList,
     /// Usage and quotas of a domain.
     DomainShow,
+    /// Cells.
     CellList,
+    /// A cell.
     CellShow,
     /// Records that a rep needs.
     CellRecords,
+    /// Evaluations.
     EvaluationList,
+    /// An evaluation.
     EvaluationShow,
+    /// The cluster.
     ClusterShow,
     /// Health of the cluster.
     ClusterStatus,

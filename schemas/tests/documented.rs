@@ -1,7 +1,7 @@
 //! Tests that `docs/reference` covers every command, query, field, code and limit. The tables of
-//! `docs/reference`, and the JSON Schemas of commands and queries, are generated from the types.
+//! `docs/reference` are generated from the types.
 //!
-//! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas documented` generates the tables and the schemas again.
+//! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas documented` generates the tables again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use schemars::{JsonSchema, SchemaGenerator};
 use schemas::exec::{ExecIo, ExecIoReply};
 use schemas::health::ContainerHealth;
-use schemas::message::{Ack, Envelope, QuarantineEntry, Reshard, SwitchPreemption};
+use schemas::message::{Answer, Envelope, QuarantineEntry, Reshard, SwitchPreemption};
 use schemas::names::{DefinitionId, Domain, EvaluationId, ProcessGuid};
 use schemas::process::{Purpose, RolloutControl};
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, DomainUseRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage,
-    Files, Filter, InstanceRow, Logs, LrpRow, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles, ReadLogs,
-    Show, StatusRow, TaskRow,
+    Files, Filter, InstanceRow, Logs, LrpRow, Page, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles,
+    ReadLogs, Show, ShowAnswer, StatusRow, TaskRow,
 };
 use schemas::quota::{self, LimitDomain, Quota};
 use schemas::refusal::{Class, Code};
@@ -27,9 +27,10 @@ use schemas::verb::{ClientVerb, OperatorVerb, QueryVerb};
 use schemas::{Refusal, limits};
 use serde_json::{Map, Value, json};
 
-use fixtures::pages::{WRITE_VARIABLE, check_tables, may_write};
+use fixtures::pages::check_tables;
 
-use crate::golden::{dispatch, exec, folder, job, lrp, parameterised, periodic};
+use crate::bundle::{bundle, resolve};
+use crate::golden::{dispatch, exec, job, lrp, parameterised, periodic};
 use crate::shapes::{
     CellEvacuate, DomainUpsert, Environment, InstanceExec, LrpActivate, LrpDesire, LrpRemove, LrpRestart,
     LrpRetire, LrpRetry, LrpSteer, LrpUpdate, ParameterisedDesire, ParameterisedDispatch,
@@ -41,7 +42,7 @@ use crate::shapes::{
 const QUERY_TYPES: [&str; 6] = ["Filter", "Show", "ReadEvents", "ReadLogs", "ReadFiles", "ExecIo"];
 
 /// Types of answers, described in `rows.md`. The types of their fields are described in `types.md`.
-const ROW_TYPES: [&str; 18] = [
+pub(crate) const ROW_TYPES: [&str; 18] = [
     "LrpRow",
     "InstanceRow",
     "EndedInstanceRow",
@@ -67,20 +68,32 @@ fn page(name: &str) -> PathBuf {
 }
 
 /// A collection of schema definitions by type name.
-struct Schemas {
+pub(crate) struct Schemas {
     generator: SchemaGenerator,
 }
 
 impl Schemas {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { generator: SchemaGenerator::default() }
     }
 
-    fn schema_for<T: JsonSchema>(&mut self) -> Value {
+    pub(crate) fn schema_for<T: JsonSchema>(&mut self) -> Value {
         self.generator.subschema_for::<T>().to_value()
     }
 
-    fn definitions(mut self) -> Map<String, Value> {
+    fn answer_of<T: JsonSchema>(&mut self) -> Value {
+        self.schema_for::<Answer<T>>()
+    }
+
+    fn page_of<T: JsonSchema>(&mut self) -> Value {
+        self.answer_of::<Page<T>>()
+    }
+
+    fn one_of<T: JsonSchema>(&mut self) -> Value {
+        self.answer_of::<ShowAnswer<T>>()
+    }
+
+    pub(crate) fn definitions(mut self) -> Map<String, Value> {
         let environment = self.schema_for::<Option<Environment>>();
         let mut definitions = self.generator.take_definitions(true);
         // The environment variables of a program are a list or an object, as in a spec.
@@ -94,7 +107,7 @@ impl Schemas {
 }
 
 /// Returns every command with the schema of its body.
-fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
+pub(crate) fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
     let of_client = ClientVerb::ALL.map(|verb| {
         let body = match verb {
             ClientVerb::LrpDesire => schemas.schema_for::<LrpDesire>(),
@@ -144,71 +157,51 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
     of_client.into_iter().chain(of_operator).collect()
 }
 
-/// Returns every query for clients with the schemas of its request and its answer.
-fn query_schemas(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
+/// Returns every query for clients, with the schemas of its request and its answer.
+pub(crate) fn query_schemas(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
     let mut all = vec![];
     for verb in QueryVerb::ALL {
         let (asked, answered) = match verb {
-            QueryVerb::LrpList => (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<LrpRow>())),
-            QueryVerb::LrpShow => (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<LrpRow>())),
-            QueryVerb::InstanceList => {
-                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<InstanceRow>()))
-            }
-            QueryVerb::InstanceShow => {
-                (schemas.schema_for::<Show>(), one_of(list_of(&schemas.schema_for::<InstanceRow>())))
-            }
+            QueryVerb::LrpList => (schemas.schema_for::<Filter>(), schemas.page_of::<LrpRow>()),
+            QueryVerb::LrpShow => (schemas.schema_for::<Show>(), schemas.one_of::<LrpRow>()),
+            QueryVerb::InstanceList => (schemas.schema_for::<Filter>(), schemas.page_of::<InstanceRow>()),
+            QueryVerb::InstanceShow => (schemas.schema_for::<Show>(), schemas.one_of::<Vec<InstanceRow>>()),
             QueryVerb::InstanceEnded => {
-                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<EndedInstanceRow>()))
+                (schemas.schema_for::<Filter>(), schemas.page_of::<EndedInstanceRow>())
             }
-            QueryVerb::TaskEnded => {
-                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<EndedTaskRow>()))
-            }
+            QueryVerb::TaskEnded => (schemas.schema_for::<Filter>(), schemas.page_of::<EndedTaskRow>()),
             QueryVerb::InstanceLogs | QueryVerb::TaskLogs => {
-                (schemas.schema_for::<ReadLogs>(), schemas.schema_for::<Logs>())
+                (schemas.schema_for::<ReadLogs>(), schemas.answer_of::<Logs>())
             }
-            QueryVerb::InstanceFiles => (schemas.schema_for::<ReadFiles>(), schemas.schema_for::<Files>()),
+            QueryVerb::InstanceFiles => (schemas.schema_for::<ReadFiles>(), schemas.answer_of::<Files>()),
             QueryVerb::InstanceHealth => {
-                (schemas.schema_for::<Show>(), list_of(&schemas.schema_for::<ContainerHealth>()))
+                (schemas.schema_for::<Show>(), schemas.answer_of::<Vec<ContainerHealth>>())
             }
-            QueryVerb::TaskList => (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<TaskRow>())),
-            QueryVerb::TaskShow => (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<TaskRow>())),
-            QueryVerb::PeriodicList => {
-                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<PeriodicRow>()))
-            }
-            QueryVerb::PeriodicShow => {
-                (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<PeriodicRow>()))
-            }
+            QueryVerb::TaskList => (schemas.schema_for::<Filter>(), schemas.page_of::<TaskRow>()),
+            QueryVerb::TaskShow => (schemas.schema_for::<Show>(), schemas.one_of::<TaskRow>()),
+            QueryVerb::PeriodicList => (schemas.schema_for::<Filter>(), schemas.page_of::<PeriodicRow>()),
+            QueryVerb::PeriodicShow => (schemas.schema_for::<Show>(), schemas.one_of::<PeriodicRow>()),
             QueryVerb::ParameterisedList => {
-                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<ParameterisedRow>()))
+                (schemas.schema_for::<Filter>(), schemas.page_of::<ParameterisedRow>())
             }
             QueryVerb::ParameterisedShow => {
-                (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<ParameterisedRow>()))
+                (schemas.schema_for::<Show>(), schemas.one_of::<ParameterisedRow>())
             }
-            QueryVerb::DomainList => {
-                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<DomainRow>()))
-            }
-            QueryVerb::DomainShow => {
-                (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<DomainUseRow>()))
-            }
-            QueryVerb::CellList => (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<CellRow>())),
-            QueryVerb::CellShow => (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<CellRow>())),
-            QueryVerb::EvaluationList => {
-                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<EvaluationRow>()))
-            }
-            QueryVerb::EvaluationShow => {
-                (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<EvaluationRow>()))
-            }
-            QueryVerb::ClusterShow => {
-                (schemas.schema_for::<Filter>(), one_of(schemas.schema_for::<ClusterRow>()))
-            }
-            QueryVerb::ClusterStatus => {
-                (schemas.schema_for::<Filter>(), one_of(schemas.schema_for::<StatusRow>()))
-            }
-            QueryVerb::EventsRead => (schemas.schema_for::<ReadEvents>(), schemas.schema_for::<EventsPage>()),
+            QueryVerb::DomainList => (schemas.schema_for::<Filter>(), schemas.page_of::<DomainRow>()),
+            QueryVerb::DomainShow => (schemas.schema_for::<Show>(), schemas.one_of::<DomainUseRow>()),
+            QueryVerb::CellList => (schemas.schema_for::<Filter>(), schemas.page_of::<CellRow>()),
+            QueryVerb::CellShow => (schemas.schema_for::<Show>(), schemas.one_of::<CellRow>()),
+            QueryVerb::EvaluationList => (schemas.schema_for::<Filter>(), schemas.page_of::<EvaluationRow>()),
+            QueryVerb::EvaluationShow => (schemas.schema_for::<Show>(), schemas.one_of::<EvaluationRow>()),
+            QueryVerb::ClusterShow => (schemas.schema_for::<Filter>(), schemas.one_of::<ClusterRow>()),
+            QueryVerb::ClusterStatus => (schemas.schema_for::<Filter>(), schemas.one_of::<StatusRow>()),
+            QueryVerb::EventsRead => (schemas.schema_for::<ReadEvents>(), schemas.answer_of::<EventsPage>()),
             QueryVerb::SchemaList => {
-                (schemas.schema_for::<ListSchemas>(), list_of(&schemas.schema_for::<SchemaRow>()))
+                (schemas.schema_for::<ListSchemas>(), schemas.answer_of::<Vec<SchemaRow>>())
             }
-            QueryVerb::SchemaShow => (schemas.schema_for::<ShowSchema>(), json!({"type": "object"})),
+            QueryVerb::SchemaShow => {
+                (schemas.schema_for::<ShowSchema>(), schemas.answer_of::<Map<String, Value>>())
+            }
             // Only reps and BBSs use this query.
             QueryVerb::CellRecords => continue,
         };
@@ -217,83 +210,15 @@ fn query_schemas(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
     all
 }
 
-fn name((noun, verb): (&str, &str)) -> String {
+pub(crate) fn name((noun, verb): (&str, &str)) -> String {
     format!("{noun}.{verb}")
-}
-
-fn object(properties: &Value) -> Value {
-    let required: Vec<&String> = properties.as_object().unwrap().keys().collect();
-    json!({"type": "object", "properties": properties, "required": required})
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it becomes a part of another")]
-fn page_of(row: Value) -> Value {
-    let next = json!({"type": ["string", "null"]});
-    object(&json!({"position": {"type": "integer"}, "rows": list_of(&row), "next": next}))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it becomes a part of another")]
-fn one_of(row: Value) -> Value {
-    object(&json!({"position": {"type": "integer"}, "row": row}))
-}
-
-fn list_of(row: &Value) -> Value {
-    json!({"type": "array", "items": row})
-}
-
-fn answer(schemas: &mut Schemas, ok: &Value) -> Value {
-    let refusal = schemas.schema_for::<Refusal>();
-    json!({"oneOf": [object(&json!({"ok": ok})), object(&json!({"refused": refusal}))]})
-}
-
-fn commands_schema() -> Value {
-    let mut schemas = Schemas::new();
-    let (envelope, done) = (schemas.schema_for::<Envelope>(), schemas.schema_for::<Ack>());
-    let mut commands = Map::new();
-    for (name, body) in bodies(&mut schemas) {
-        let properties = json!({"envelope": {"anyOf": [envelope, {"type": "null"}]}, "body": body});
-        let request = json!({"type": "object", "properties": properties, "required": ["body"],
-            "additionalProperties": false});
-        commands.insert(name, json!({"request": request, "answer": answer(&mut schemas, &done)}));
-    }
-    schema_of("Commands", "commands", commands, schemas)
-}
-
-fn queries_schema() -> Value {
-    let mut schemas = Schemas::new();
-    let mut queries = Map::new();
-    for (name, asked, answered) in query_schemas(&mut schemas) {
-        queries.insert(name, json!({"request": asked, "answer": answer(&mut schemas, &answered)}));
-    }
-    schema_of("Queries", "queries", queries, schemas)
-}
-
-fn schema_of(title: &str, list: &str, by_name: Map<String, Value>, schemas: Schemas) -> Value {
-    json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, list: by_name,
-        "$defs": schemas.definitions()})
-}
-
-#[test]
-fn schemas_of_commands_and_queries_match_golden_files() {
-    for (file, schema) in [("commands.json", commands_schema()), ("queries.json", queries_schema())] {
-        let path = folder().join(file);
-        if may_write() {
-            fs::write(&path, format!("{schema:#}\n")).unwrap();
-        }
-        let known = fs::read_to_string(&path).unwrap_or_default();
-        let known: Value = serde_json::from_str(&known).unwrap_or_default();
-        assert!(
-            known == schema,
-            "golden/{file} differs from the types: run {WRITE_VARIABLE}=1 cargo test -p schemas documented"
-        );
-    }
 }
 
 /// Returns a validator for the messages of one command.
 fn validator(command: &str) -> jsonschema::Validator {
-    let mut schema = commands_schema();
-    let request = schema["commands"][command]["request"].take();
-    jsonschema::validator_for(&json!({"allOf": [request], "$defs": schema["$defs"]})).unwrap()
+    let mut schema = bundle()["commands"][command]["request"].clone();
+    schema["$defs"] = bundle()["$defs"].clone();
+    jsonschema::validator_for(&schema).unwrap()
 }
 
 fn exec_command(process_guid: ProcessGuid, definition_id: DefinitionId) -> ClientCommand {
@@ -383,7 +308,6 @@ fn evaluation() -> EvaluationId {
 
 #[test]
 fn command_body_has_exactly_the_fields_of_its_schema() {
-    let schema = commands_schema();
     for command in every_command() {
         let called = name(command.noun_and_verb());
         let body = command.body();
@@ -397,8 +321,8 @@ fn command_body_has_exactly_the_fields_of_its_schema() {
             is valid"
         );
 
-        let target = schema["commands"][&called]["request"]["properties"]["body"]["$ref"].as_str().unwrap();
-        let properties = schema.pointer(target.trim_start_matches('#')).unwrap()["properties"].as_object();
+        let message_schema = resolve(&bundle()["commands"][&called]["request"]);
+        let properties = resolve(&message_schema["properties"]["body"])["properties"].as_object();
         let told: BTreeSet<&str> = properties
             .unwrap()
             .keys()
@@ -498,7 +422,7 @@ fn tables() -> BTreeMap<&'static str, String> {
 }
 
 /// Returns the name of the definition that a schema refers to.
-fn definition_name(schema: &Value) -> &str {
+pub(crate) fn definition_name(schema: &Value) -> &str {
     schema["$ref"]
         .as_str()
         .unwrap_or_else(|| panic!("{schema} is not a reference"))

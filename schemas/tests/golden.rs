@@ -1,8 +1,7 @@
-//! Golden files: one for every version of every event, written once and never changed, and the JSON Schema of
-//! entries.
+//! Golden files: one for every version of every event, written once and never changed.
 //!
-//! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas golden` writes missing files and updates the schema. It never
-//! changes an existing golden file: an event whose shape changes needs a new version beside the old one.
+//! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas golden` writes missing files. It never changes an existing
+//! golden file: an event whose shape changes needs a new version beside the old one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -54,8 +53,8 @@ use fixtures::definition_id;
 
 use crate::common::{id, instance, net_info, place};
 
-/// Files in the folder of the golden files that are JSON Schemas.
-pub(crate) const SCHEMAS: [&str; 3] = ["schema.json", "commands.json", "queries.json"];
+/// The JSON Schemas in the folder of the golden files.
+pub(crate) const BUNDLE_FILE: &str = "bundle.json";
 
 pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden")
@@ -606,10 +605,7 @@ fn schema_event_types() -> BTreeSet<String> {
 
 fn golden_files() -> BTreeSet<String> {
     let names = fs::read_dir(folder()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-    names
-        .filter(|name| !SCHEMAS.contains(&name.as_str()))
-        .map(|name| name.trim_end_matches(".json").to_owned())
-        .collect()
+    names.filter(|name| name != BUNDLE_FILE).map(|name| name.trim_end_matches(".json").to_owned()).collect()
 }
 
 #[test]
@@ -645,28 +641,11 @@ fn golden_files_match_event_types() {
 }
 
 #[test]
-fn checked_in_schema_matches_types() {
-    let path = folder().join("schema.json");
-    let mut schema = serde_json::to_string_pretty(&schemars::schema_for!(Entry)).unwrap();
-    schema.push('\n');
-    if may_write() {
-        fs::write(&path, &schema).unwrap();
-    }
-    let value = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-    let known = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        value(&known) == value(&schema),
-        "golden/schema.json differs from the types. If the change is intended and adds a type or a version, \
-         run {WRITE_VARIABLE}=1 cargo test -p schemas golden and commit the difference."
-    );
-}
-
-#[test]
 fn event_body_is_valid_against_published_schema() {
     let published = schemas::published::PublishedSchemas::new();
     for event in every_event() {
         let schema = published.show(event.type_name()).unwrap();
-        let validator = jsonschema::validator_for(schema).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
         let data: Value = serde_json::from_str(&event.body()).unwrap();
         let faults: Vec<String> = validator.iter_errors(&data).map(|fault| fault.to_string()).collect();
         assert!(faults.is_empty(), "{}: {faults:?}", event.type_name());
@@ -676,8 +655,7 @@ fn event_body_is_valid_against_published_schema() {
 
 #[test]
 fn golden_files_are_valid_against_schema() {
-    let text = fs::read_to_string(folder().join("schema.json")).unwrap();
-    let schema: Value = serde_json::from_str(&text).unwrap();
+    let schema = schemas::published::PublishedSchemas::new().show("entry").unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     for name in golden_files() {
         let text = fs::read_to_string(folder().join(format!("{name}.json"))).unwrap();

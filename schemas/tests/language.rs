@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod attributes;
 #[cfg(test)]
+mod bundle;
+#[cfg(test)]
 mod bus;
 #[cfg(test)]
 mod cloud_foundry;

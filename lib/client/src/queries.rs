@@ -315,7 +315,7 @@ impl Client {
         self.line.request(&self.query_subject(Query::EventsRead), read, self.patience).await
     }
 
-    /// Lists the JSON Schemas of events and commands.
+    /// Lists the JSON Schemas of events, commands, queries and rows.
     ///
     /// # Errors
     /// See [`Client::lrps`].
@@ -323,8 +323,8 @@ impl Client {
         self.line.request(&self.query_subject(Query::SchemaList), &ListSchemas {}, self.patience).await
     }
 
-    /// Returns the JSON Schema of a name: `entry`, an event type such as `actual.claimed.v1`, or a command
-    /// such as `lrp.desire`.
+    /// Returns the JSON Schema of a name: `entry`, an event type such as `actual.claimed.v1`, a command such as
+    /// `lrp.desire`, a query such as `lrp.list`, or a row such as `LrpRow`.
     ///
     /// # Errors
     /// See [`Client::lrps`]. Also returns an error if no schema has this name.

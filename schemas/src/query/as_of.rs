@@ -125,6 +125,7 @@ impl JsonSchema for AsOf {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
+            "pattern": "^\\s*[-+#0-9]",
             "description": "A position such as 41, a time such as 2026-10-02T14:00:00Z, or a duration ago \
                             such as -10m.",
         })

@@ -17,8 +17,9 @@ pub mod status;
 
 use std::collections::BTreeSet;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use self::as_of::{AsOf, Moment};
 pub use self::cursor::Cursor;
@@ -93,6 +94,7 @@ pub struct Show {
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PageOf{T}", transform = require_next)]
 pub struct Page<T> {
     /// Position of the World that the page was read from.
     pub position: Position,
@@ -102,8 +104,16 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
+/// Requires the cursor in the schema: a page always contains it, and `null` ends the list.
+fn require_next(schema: &mut Schema) {
+    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+        required.push("next".into());
+    }
+}
+
 /// A single row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Single{T}")]
 pub struct ShowAnswer<T> {
     /// Position of the World that the row was read from.
     pub position: Position,

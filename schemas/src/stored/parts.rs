@@ -117,6 +117,7 @@ mirror!(struct Constraint = resources::Constraint { stack, placement_tags, isola
 
 /// Settings of a container's environment that differ from the defaults.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredSandbox")]
 pub struct Sandbox {
     /// Root file system. Empty for the parts of the host's file system that programs need.
     pub root_fs: String,
@@ -152,6 +153,7 @@ mirror!(enum Network = definition::Network { Host, None });
 
 /// An environment variable.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredVariable")]
 pub struct Variable {
     /// Name of the variable.
     #[schemars(with = "String")]
@@ -164,6 +166,7 @@ mirror!(struct Variable = action::Variable { name, value });
 /// A value that may be secret. A plain value is text, and a sealed one is `{"sealed": {"key": .., "data":
 /// ..}}`.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredSecret")]
 #[serde(untagged)]
 pub enum Secret {
     /// A plain value, readable by every reader of the log.
@@ -177,6 +180,7 @@ pub enum Secret {
 
 /// An encrypted value.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredSealed")]
 pub struct Sealed {
     /// Id of the key.
     pub key: String,
@@ -222,6 +226,7 @@ impl std::fmt::Debug for Secret {
 
 /// A step of a container's recipe, as a tree.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredAction")]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Runs a program.
@@ -250,6 +255,7 @@ mirror!(enum Action = action::Action {
 
 /// A program to run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredRun")]
 pub struct Run {
     /// Program: a path, or a name that is looked up in `PATH`.
     pub path: String,
@@ -277,6 +283,7 @@ mirror!(struct Run = action::Run {
 
 /// The resource limits of a program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredResourceLimits")]
 pub struct ResourceLimits {
     /// Maximum number of open files. `None` for the limit of the cell.
     pub nofile: Option<u64>,
@@ -291,6 +298,7 @@ impl ResourceLimits {
 
 /// An archive to fetch and unpack.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredDownload")]
 pub struct Download {
     /// Display name of the archive.
     pub artifact: String,
@@ -328,6 +336,7 @@ mirror!(enum ChecksumAlgorithm = action::ChecksumAlgorithm { Md5, Sha1, Sha256 }
 
 /// A file to upload.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredUpload")]
 pub struct Upload {
     /// Display name of the file.
     pub artifact: String,
@@ -344,6 +353,7 @@ mirror!(struct Upload = action::Upload { artifact, from, to, log_source, user })
 
 /// An action with a time limit.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredTimeout")]
 pub struct Timeout {
     /// Action that is limited.
     pub action: Box<Action>,
@@ -354,6 +364,7 @@ mirror!(struct Timeout = action::Timeout { action, timeout_ms });
 
 /// An action whose failure is ignored.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredTry")]
 pub struct Try {
     /// Action that is tried.
     pub action: Box<Action>,
@@ -362,6 +373,7 @@ mirror!(struct Try = action::Try { action });
 
 /// A group of actions.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredGroup")]
 pub struct Group {
     /// Actions of the group, at least one.
     pub actions: Vec<Action>,
@@ -370,6 +382,7 @@ mirror!(struct Group = action::Group { actions });
 
 /// An action with progress messages in the log.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredEmitProgress")]
 pub struct EmitProgress {
     /// Action to run.
     pub action: Box<Action>,

@@ -135,6 +135,7 @@ mirror!(struct DesiredLrp = definition::DesiredLrp {
 
 /// The content and the requirements of an instance of a process.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredDefinition")]
 pub struct Definition {
     /// Constraint on the cells that may run an instance.
     pub constraint: Arc<Constraint>,
@@ -408,6 +409,7 @@ mirror!(enum UnclaimReason = actual::UnclaimReason { Crash, Restart, CellLost, E
 
 /// The reason why an instance is asked to stop, or was removed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StopReason")]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
     /// The process was removed.

@@ -10,6 +10,7 @@ use crate::{Indices, Timestamp, rollout};
 
 /// The policies of a deployment.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredPolicies")]
 pub struct Policies {
     /// Policy of updates.
     pub update: UpdatePolicy,
@@ -53,6 +54,7 @@ mirror!(enum RestartCondition = policy::RestartCondition { Any, OnFailure, None 
 
 /// The policy for the replacement of instances by a rollout.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredUpdatePolicy")]
 pub struct UpdatePolicy {
     /// Number of indices that are in replacement at once.
     pub parallelism: Parallelism,
@@ -78,6 +80,7 @@ mirror!(struct UpdatePolicy = policy::UpdatePolicy {
 
 /// The number of indices that are in replacement at once.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredParallelism")]
 #[serde(rename_all = "snake_case")]
 pub enum Parallelism {
     /// A number of indices.

@@ -81,6 +81,7 @@ mirror!(struct DesiredTask = definition::DesiredTask { task_guid, domain, defini
 
 /// The content and the requirements of a task.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StoredTaskDefinition")]
 pub struct TaskDefinition {
     /// Constraint on the cells that may run the task.
     pub constraint: Constraint,
@@ -148,6 +149,7 @@ mirror!(enum Outcome = task::Outcome { Succeeded { result }, Failed { reason } }
 
 /// The outcome of one completion callback.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CallbackResult")]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackOutcome {
     /// The server answered with this status.

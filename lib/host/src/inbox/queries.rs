@@ -24,7 +24,7 @@ use super::relay::{files, health};
 use crate::bbs::{BusCaller, Driver, ReplyTarget};
 use crate::requests::{REQUEST_TIMEOUT, send_reply};
 
-/// JSON Schemas of events and commands, loaded once.
+/// Published JSON Schemas, loaded once.
 static SCHEMAS: LazyLock<PublishedSchemas> = LazyLock::new(PublishedSchemas::new);
 
 pub(super) async fn handle_query(driver: &Arc<Driver>, incoming: Incoming) {
@@ -203,7 +203,7 @@ fn asked(caller: &Caller, verb: QueryVerb, payload: &[u8]) -> Result<QueryTarget
         }
         QueryVerb::SchemaShow => {
             let (asked, _) = codec::decode::<ShowSchema>(payload)?;
-            Ok(QueryTarget::Program(SCHEMAS.show(&asked.name).cloned()))
+            Ok(QueryTarget::Program(SCHEMAS.show(&asked.name)))
         }
     }
 }
