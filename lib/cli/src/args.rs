@@ -204,7 +204,7 @@ pub enum Command {
         /// Folder to create
         folder: PathBuf,
     },
-    /// Print JSON Schemas of events and commands, for other programs
+    /// Print JSON Schemas of events, commands, queries and rows, for other programs
     #[command(subcommand)]
     Schema(SchemaVerb),
     /// Print a completion script for a shell
@@ -239,12 +239,12 @@ pub enum Command {
 /// Subcommands of `muster schema`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SchemaVerb {
-    /// List the schemas: one for each event, one for each command, and one for log entries
+    /// List the schemas of events, commands, queries, rows and log entries
     #[command(alias = "ls")]
     List,
     /// Print a schema
     Show {
-        /// Event type such as actual.claimed.v1, command such as lrp.desire, or entry
+        /// Event type such as actual.claimed.v1, command such as lrp.desire, query such as lrp.list, row such as LrpRow, or entry
         name: String,
     },
 }

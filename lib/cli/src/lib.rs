@@ -164,7 +164,7 @@ async fn dispatch<Whole: CommandFactory>(command: Command, global: &Global) -> R
         Command::Import { file, goes_on, replicas } => log::import(&file, goes_on, replicas, global).await,
         Command::Audit(verb) => Box::pin(audit::run(verb, global)).await,
         Command::Bundle { around, minutes, folder } => bundle::run(around, minutes, &folder, global).await,
-        Command::Schema(verb) => schema::run(verb, global).await,
+        Command::Schema(verb) => schema::run(verb, global),
         Command::Completion { shell } => completion::print_script(shell),
         Command::Man { folder } => write_man_pages(Whole::command(), &folder),
         Command::Version => print_version(global),

@@ -1,32 +1,26 @@
-//! `muster schema`: the JSON Schemas of events and commands that the cluster publishes.
+//! `muster schema`: the JSON Schemas of this program's messages. No cluster is needed.
 
-use cli_base::connect::connect;
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::{self, Output};
 use cli_base::table::{Cell, Table};
-use schemas::published::{SchemaKind, SchemaRow};
+use schemas::published::{PublishedSchemas, SchemaRow};
 
 use super::args::SchemaVerb;
 
-pub(crate) async fn run(verb: SchemaVerb, global: &Global) -> Result<(), Failure> {
-    let client = connect(global).await?;
+pub(crate) fn run(verb: SchemaVerb, global: &Global) -> Result<(), Failure> {
+    let schemas = PublishedSchemas::new();
     match verb {
-        SchemaVerb::List => Output::new(global).write_rows(&client.schemas().await?, |rows, _| table(rows)),
+        SchemaVerb::List => Output::new(global).write_rows(&schemas.list(), |rows, _| table(rows)),
         // A schema is printed as JSON in every output format.
-        SchemaVerb::Show { name } => output::write_line(&format!("{:#}", client.schema(&name).await?)),
+        SchemaVerb::Show { name } => output::write_line(&format!("{:#}", schemas.show(&name)?)),
     }
 }
 
 fn table(rows: &[SchemaRow]) -> Table {
     let mut table = Table::new(&["NAME", "DESCRIBES", "MEANING"]);
     for SchemaRow { name, kind: describes, description: meaning } in rows {
-        let describes = match describes {
-            SchemaKind::Entry => "entry",
-            SchemaKind::Event => "event",
-            SchemaKind::Command => "command",
-        };
-        table.row(vec![Cell::text(name), Cell::text(describes), Cell::text(meaning)]);
+        table.row(vec![Cell::text(name), Cell::text(describes.as_str()), Cell::text(meaning)]);
     }
     table
 }
