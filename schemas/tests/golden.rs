@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fixtures::pages::{WRITE_VARIABLE, may_write};
+use schemars::JsonSchema;
 use schemas::action::{
     Action, ChecksumAlgorithm, Download, EmitProgress, Group, ResourceLimits, Run, Sealed, Secret, Timeout,
     Try, Upload, Variable,
@@ -625,6 +626,59 @@ fn events_encode_to_and_decode_from_golden_files() {
             golden_text,
             "an event that changes its shape needs a new version: {path:?}"
         );
+    }
+}
+
+/// Returns the words of an enum without content, in the order of its variants.
+fn words<T: JsonSchema>() -> String {
+    let schema = schemars::schema_for!(T).to_value();
+    let words = schema["oneOf"].as_array().unwrap().iter().map(|word| word["const"].as_str().unwrap());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The log contains these words. A word never changes. A new word needs a new version of each event that can
+/// contain it.
+#[test]
+fn words_of_stored_enums_are_frozen() {
+    use schemas::crash;
+
+    let frozen = [
+        (words::<ChecksumAlgorithm>(), "md5 sha1 sha256"),
+        (
+            words::<actual::StopReason>(),
+            "removed scale cell_unfit retired superseded undesired stopped crashed cell_lost evacuated \
+             replaced rollout_failed preempted",
+        ),
+        (words::<actual::UnclaimReason>(), "crash restart cell_lost evacuation"),
+        (words::<Role>(), "bbs auctioneer"),
+        (words::<crash::NoRestartReason>(), "succeeded restart_disabled attempts_exhausted crash_limit"),
+        (words::<Mode>(), "replicated global"),
+        (words::<Network>(), "host none"),
+        (words::<Overflow>(), "queued refused"),
+        (words::<Overlap>(), "allowed skipped queued"),
+        (words::<PayloadRule>(), "required optional forbidden"),
+        (words::<evacuating::RemovalReason>(), "replaced removed expired cell_lost"),
+        (words::<CancelReason>(), "nothing_left superseded"),
+        (
+            words::<Trigger>(),
+            "desire remove scale stop crash restart cell_lost evacuation rollout rolling_update cells_changed \
+             periodic preemption queued attempts follow_up convergence",
+        ),
+        (words::<WithdrawReason>(), "requested removed"),
+        (words::<LaunchReason>(), "due catch_up queued requested"),
+        (words::<SkipReason>(), "missed still_running already_queued abandoned"),
+        (words::<FailureAction>(), "hold pause continue rollback"),
+        (words::<RestartCondition>(), "any on-failure none"),
+        (words::<UpdateOrder>(), "start-first stop-first"),
+        (words::<rollout::Kind>(), "update rollback"),
+        (words::<rollout::PauseReason>(), "requested canary failures"),
+        (
+            words::<IsolationLayer>(),
+            "files processes ipc hostname users syscalls landlock memory cpu pids disk",
+        ),
+    ];
+    for (words, frozen) in frozen {
+        assert_eq!(words, frozen);
     }
 }
 

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::mirror::{Mirror, mirror};
-use crate::cluster;
+use super::mirror::Mirror;
+use crate::cluster::{self, Role};
 use crate::names::{CellId, ClusterId, ServiceId};
 use crate::subject::Position;
 
@@ -75,17 +75,6 @@ pub enum Cluster {
         reason: String,
     },
 }
-
-/// A role with one leader.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// The BBS, which makes decisions.
-    Bbs,
-    /// The auctioneer, which places work.
-    Auctioneer,
-}
-mirror!(enum Role = cluster::Role { Bbs, Auctioneer });
 
 impl Mirror<cluster::Event> for Cluster {
     fn mirror(self) -> cluster::Event {

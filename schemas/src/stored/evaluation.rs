@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
 use super::parts::Eligibility;
+use crate::evaluation::{CancelReason, Trigger};
 use crate::names::EvaluationId;
 use crate::{Timestamp, evaluation};
 
@@ -133,60 +134,6 @@ pub enum InitialStatus {
 }
 mirror!(enum InitialStatus = evaluation::InitialStatus {
     Pending, Delayed { until }, Blocked { reason, eligibility }, Complete { stopped },
-});
-
-/// The reason why an evaluation is no longer needed.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CancelReason {
-    /// Nothing was left to place.
-    NothingLeft,
-    /// Another evaluation took over the work of this evaluation.
-    Superseded,
-}
-mirror!(enum CancelReason = evaluation::CancelReason { NothingLeft, Superseded });
-
-/// The trigger of an evaluation.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Trigger {
-    /// A process or a task was desired.
-    Desire,
-    /// A process was removed, or a task was cancelled.
-    Remove,
-    /// The number of instances changed.
-    Scale,
-    /// An instance was stopped and is still desired.
-    Stop,
-    /// An instance crashed, and restarts immediately or after a delay.
-    Crash,
-    /// The restart delay of a CRASHED instance ended.
-    Restart,
-    /// A cell disappeared.
-    CellLost,
-    /// A cell evacuates.
-    Evacuation,
-    /// A rollout replaces an instance of a replicated process.
-    Rollout,
-    /// A rollout replaces an instance of a global process.
-    RollingUpdate,
-    /// A global process got a new cell, or one of its cells accepts work again.
-    CellsChanged,
-    /// A periodic task launched a task.
-    Periodic,
-    /// More urgent work took the resources of an instance or a task.
-    Preemption,
-    /// Some work of an evaluation could not be placed.
-    Queued,
-    /// Reps refused work of an evaluation too often.
-    Attempts,
-    /// An evaluation got no answer.
-    FollowUp,
-    /// Only convergence found the work.
-    Convergence,
-}
-mirror!(enum Trigger = evaluation::Trigger {
-    Desire, Remove, Scale, Stop, Crash, Restart, CellLost, Evacuation, Rollout, RollingUpdate, CellsChanged, Periodic, Preemption, Queued, Attempts, FollowUp, Convergence,
 });
 
 impl Mirror<evaluation::Event> for Evaluation {

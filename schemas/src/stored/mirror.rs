@@ -18,7 +18,10 @@ use crate::policy::Ratio;
 use crate::priority::Priority;
 use crate::resources::CellClass;
 use crate::rules::Rules;
-use crate::{Indices, Position, Timestamp};
+use crate::{
+    Indices, Position, Timestamp, action, actual, cluster, crash, definition, evacuating, evaluation,
+    parameterised, periodic, policy, rollout,
+};
 
 /// Conversion between a stored type and the current type with the same meaning. The conversion always
 /// succeeds: stored data is never rejected.
@@ -82,6 +85,30 @@ identity!(
     Stack,
     TaskGuid,
     Zone
+);
+// The words of these enums are frozen (`words_of_stored_enums_are_frozen` in tests/golden.rs).
+identity!(
+    action::ChecksumAlgorithm,
+    actual::StopReason,
+    actual::UnclaimReason,
+    cluster::Role,
+    crash::NoRestartReason,
+    definition::Mode,
+    definition::Network,
+    definition::Overflow,
+    definition::Overlap,
+    definition::PayloadRule,
+    evacuating::RemovalReason,
+    evaluation::CancelReason,
+    evaluation::Trigger,
+    parameterised::WithdrawReason,
+    periodic::LaunchReason,
+    periodic::SkipReason,
+    policy::FailureAction,
+    policy::RestartCondition,
+    policy::UpdateOrder,
+    rollout::Kind,
+    rollout::PauseReason,
 );
 
 impl<A: Mirror<B>, B> Mirror<Option<B>> for Option<A> {

@@ -9,8 +9,8 @@
 //! stored data. A field that exists in only one of the two types does not compile. Total functions
 //! (`mirror::Mirror`) convert every stored version to the current event, and the current event to the newest
 //! stored version. Clients that read events (`events.read`) receive the newest stored version, too. Simple
-//! values (names, ids, times, sets of indices) have one representation, which stored types and current types
-//! share.
+//! values (names, ids, times, sets of indices) and enums without content have one representation, which
+//! stored types and current types share. Tests compare the words of these enums with a frozen list.
 //!
 //! | module | events |
 //! |---|---|

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::mirror::{Mirror, mirror};
 use super::parts::{Secret, Variable};
 use super::task::TaskDefinition;
+use crate::definition::{Overflow, PayloadRule};
 use crate::names::{DispatchKey, Domain, ParameterisedGuid, TaskGuid};
+use crate::parameterised::WithdrawReason;
 use crate::priority::Priority;
 use crate::{definition, parameterised};
 
@@ -103,42 +105,6 @@ pub struct Dispatch {
     pub priority: Option<Priority>,
 }
 mirror!(struct Dispatch = parameterised::Dispatch { payload, parameters, key, priority });
-
-/// The rule for the payload of a dispatch.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PayloadRule {
-    /// A payload is required.
-    Required,
-    /// A payload is optional.
-    Optional,
-    /// A payload is forbidden.
-    Forbidden,
-}
-mirror!(enum PayloadRule = definition::PayloadRule { Required, Optional, Forbidden });
-
-/// The handling of a dispatch while the concurrency limit is reached.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Overflow {
-    /// The dispatch waits until earlier dispatches have been launched and the number of tasks is below the
-    /// limit.
-    Queued,
-    /// The dispatch is refused.
-    Refused,
-}
-mirror!(enum Overflow = definition::Overflow { Queued, Refused });
-
-/// The reason why a dispatch never becomes a task.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum WithdrawReason {
-    /// A client withdrew the dispatch while it waited.
-    Requested,
-    /// The parameterised task was removed while the dispatch waited.
-    Removed,
-}
-mirror!(enum WithdrawReason = parameterised::WithdrawReason { Requested, Removed });
 
 impl Mirror<parameterised::Event> for Parameterised {
     fn mirror(self) -> parameterised::Event {

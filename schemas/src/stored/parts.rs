@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::mirror::{Mirror, mirror};
+use crate::action::ChecksumAlgorithm;
+use crate::definition::Network;
 use crate::isolation::IsolationLayer;
 use crate::names::{CellId, InstanceGuid, PlacementTag, Stack, Zone};
 use crate::resources::CellClass;
@@ -139,17 +141,6 @@ pub struct Sandbox {
 mirror!(struct Sandbox = definition::Sandbox {
     root_fs, network, cached_dependencies, log_guid, log_source, metrics_guid,
 });
-
-/// The network of a container.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Network {
-    /// The network of the host.
-    Host,
-    /// A network of its own without connections.
-    None,
-}
-mirror!(enum Network = definition::Network { Host, None });
 
 /// An environment variable.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -320,19 +311,6 @@ pub struct Download {
 mirror!(struct Download = action::Download {
     artifact, from, to, cache_key, log_source, user, checksum_algorithm, checksum_value,
 });
-
-/// A checksum algorithm.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ChecksumAlgorithm {
-    /// MD5 (128 bits).
-    Md5,
-    /// SHA-1 (160 bits).
-    Sha1,
-    /// SHA-256 (256 bits).
-    Sha256,
-}
-mirror!(enum ChecksumAlgorithm = action::ChecksumAlgorithm { Md5, Sha1, Sha256 });
 
 /// A file to upload.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

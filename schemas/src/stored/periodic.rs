@@ -5,9 +5,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::mirror::{Mirror, mirror};
+use super::mirror::Mirror;
 use super::task::TaskDefinition;
+use crate::definition::Overlap;
 use crate::names::{Domain, PeriodicGuid, TaskGuid};
+use crate::periodic::{LaunchReason, SkipReason};
 use crate::schedule::Schedule;
 use crate::{Timestamp, definition, periodic};
 
@@ -124,49 +126,6 @@ impl Mirror<DesiredPeriodic> for definition::DesiredPeriodic {
         }
     }
 }
-
-/// The handling of a launch that is due while an earlier task runs.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Overlap {
-    /// The task is launched concurrently with the earlier task.
-    Allowed,
-    /// The launch is skipped.
-    Skipped,
-    /// The launch waits until no task of the periodic task runs.
-    Queued,
-}
-mirror!(enum Overlap = definition::Overlap { Allowed, Skipped, Queued });
-
-/// The reason why a task was launched.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LaunchReason {
-    /// The launch was due.
-    Due,
-    /// The launch was overdue, or earlier launches were missed.
-    CatchUp,
-    /// The launch had waited for an earlier task to end.
-    Queued,
-    /// A client requested the launch.
-    Requested,
-}
-mirror!(enum LaunchReason = periodic::LaunchReason { Due, CatchUp, Queued, Requested });
-
-/// The reason why a launch was skipped.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SkipReason {
-    /// A later launch was due, too.
-    Missed,
-    /// An earlier task was still running.
-    StillRunning,
-    /// Another launch was already waiting.
-    AlreadyQueued,
-    /// The launch was waiting and was abandoned.
-    Abandoned,
-}
-mirror!(enum SkipReason = periodic::SkipReason { Missed, StillRunning, AlreadyQueued, Abandoned });
 
 impl Mirror<periodic::Event> for Periodic {
     fn mirror(self) -> periodic::Event {

@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::mirror::{Mirror, mirror};
 use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Sandbox, Variable};
 use super::rollout::Policies;
-use crate::definition::Ports;
+use crate::actual::{StopReason, UnclaimReason};
+use crate::crash::NoRestartReason;
+use crate::definition::{Mode, Ports};
+use crate::evacuating::RemovalReason;
 use crate::exec::Exec;
 use crate::isolation::Isolation;
 use crate::names::{DefinitionId, Domain, ProcessGuid};
@@ -93,17 +96,6 @@ impl Mirror<GlobalCell> for (u32, desired::GlobalCell) {
         GlobalCell { index, cell_id, cordoned }
     }
 }
-
-/// The placement mode of a process.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// A desired number of instances, on the cells that the auction selects.
-    Replicated,
-    /// One instance on each suitable cell.
-    Global,
-}
-mirror!(enum Mode = definition::Mode { Replicated, Global });
 
 /// A `DesiredLRP` as desired by a client.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -260,24 +252,6 @@ pub enum Actual {
         #[serde(default)]
         isolation: Isolation,
     },
-    /// An instance crashed, in an invented old version. A test uses the variant to prove that old versions
-    /// can be read.
-    #[cfg(test)]
-    #[serde(rename = "crashed.v0")]
-    CrashedV0 {
-        /// Index of the instance.
-        index: u32,
-        /// GUID of the container, without its cell.
-        instance_guid: crate::names::InstanceGuid,
-        /// Cell of the container, in a separate field.
-        cell_id: crate::names::CellId,
-        /// Exit status, in place of today's reason.
-        status: u32,
-        /// Number of counted crashes, including this one.
-        crash_count: u32,
-        /// Definition of the instance.
-        definition_id: DefinitionId,
-    },
     /// An instance crashed.
     #[serde(rename = "crashed.v1")]
     CrashedV1 {
@@ -328,7 +302,7 @@ pub enum Actual {
         /// Definition of the instances.
         definition_id: DefinitionId,
         /// Reason for the stop.
-        cause: EndReason,
+        cause: StopReason,
     },
     /// Instance records were removed.
     #[serde(rename = "removed.v1")]
@@ -338,7 +312,7 @@ pub enum Actual {
         /// Definition of the instances.
         definition_id: DefinitionId,
         /// Reason for the removal.
-        cause: EndReason,
+        cause: StopReason,
     },
     /// A client ran a program in the container of a running instance.
     #[serde(rename = "exec_started.v1")]
@@ -367,21 +341,6 @@ pub enum Restart {
 }
 mirror!(enum Restart = crash::Restart { Immediate, At(due), Never(why) });
 
-/// The reason why a crashed instance is not restarted.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum NoRestartReason {
-    /// The action exited with status 0, and the policy's condition is on-failure.
-    Succeeded,
-    /// The policy's condition is none.
-    RestartDisabled,
-    /// The policy's restarts are used up.
-    AttemptsExhausted,
-    /// The instance crashed too often for the crash policy.
-    CrashLimit,
-}
-mirror!(enum NoRestartReason = crash::NoRestartReason { Succeeded, RestartDisabled, AttemptsExhausted, CrashLimit });
-
 /// The number of restarts that a policy counts and allows.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
@@ -391,61 +350,6 @@ pub struct Attempts {
     pub allowed: u32,
 }
 mirror!(struct Attempts = crash::Attempts { counted, allowed });
-
-/// The reason why an instance was unclaimed.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum UnclaimReason {
-    /// The instance crashed and restarts immediately.
-    Crash,
-    /// The delay before a restart is over.
-    Restart,
-    /// The cell disappeared.
-    CellLost,
-    /// The cell evacuates.
-    Evacuation,
-}
-mirror!(enum UnclaimReason = actual::UnclaimReason { Crash, Restart, CellLost, Evacuation });
-
-/// The reason why an instance is asked to stop, or was removed.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "StopReason")]
-#[serde(rename_all = "snake_case")]
-pub enum EndReason {
-    /// The process was removed.
-    Removed,
-    /// Fewer instances are desired.
-    Scale,
-    /// The cell no longer fits the definition.
-    CellUnfit,
-    /// The instance was stopped by request.
-    Retired,
-    /// The process was desired again, and the instance belongs to an earlier epoch.
-    Superseded,
-    /// The instance is not desired, and the domain is fresh.
-    Undesired,
-    /// The rep stopped the instance, or has no container for it.
-    Stopped,
-    /// The instance crashed while it was being stopped.
-    Crashed,
-    /// The cell disappeared while the instance was not desired, was being stopped, or was being replaced by
-    /// another definition.
-    CellLost,
-    /// The cell evacuated the instance while the instance was being stopped or replaced by another
-    /// definition.
-    Evacuated,
-    /// Another definition replaces the instance.
-    Replaced,
-    /// The rollout gave up the instance. The instance failed or was too late, or the rollout goes back
-    /// because other instances failed.
-    RolloutFailed,
-    /// More urgent work needs the resources of the instance.
-    Preempted,
-}
-mirror!(enum EndReason = actual::StopReason {
-    Removed, Scale, CellUnfit, Retired, Superseded, Undesired, Stopped, Crashed, CellLost, Evacuated, Replaced,
-    RolloutFailed, Preempted,
-});
 
 impl Mirror<actual::Event> for Actual {
     fn mirror(self) -> actual::Event {
@@ -462,23 +366,6 @@ impl Mirror<actual::Event> for Actual {
             Self::StartedV1 { index, definition_id, by, net, isolation } => {
                 let place = Place { index, definition_id };
                 Event::Started { place, by: by.mirror(), net: net.mirror(), isolation }
-            }
-            #[cfg(test)]
-            Self::CrashedV0 { index, instance_guid, cell_id, status, crash_count, definition_id } => {
-                let by = Instance { instance_guid, cell_id };
-                let reason = format!("exited with status {status}");
-                let (exit_status, restart, attempts) = (i32::try_from(status).ok(), Restart::Immediate, None);
-                Self::CrashedV1 {
-                    index,
-                    definition_id,
-                    by,
-                    reason,
-                    exit_status,
-                    crash_count,
-                    restart,
-                    attempts,
-                }
-                .mirror()
             }
             Self::CrashedV1 {
                 index,
@@ -597,21 +484,6 @@ pub enum Evacuating {
         cause: RemovalReason,
     },
 }
-
-/// The reason why an evacuating record was removed.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RemovalReason {
-    /// A replacement is running.
-    Replaced,
-    /// The rep removed the evacuating instance.
-    Removed,
-    /// The record expired.
-    Expired,
-    /// The cell disappeared.
-    CellLost,
-}
-mirror!(enum RemovalReason = evacuating::RemovalReason { Replaced, Removed, Expired, CellLost });
 
 impl Mirror<evacuating::Event> for Evacuating {
     fn mirror(self) -> evacuating::Event {

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
 use crate::names::DefinitionId;
-use crate::policy::{self, Ratio};
+use crate::policy::{self, FailureAction, Ratio, RestartCondition, UpdateOrder};
+use crate::rollout::{Kind, PauseReason};
 use crate::{Indices, Timestamp, rollout};
 
 /// The policies of a deployment.
@@ -38,19 +39,6 @@ pub struct RestartPolicy {
     pub window_ms: u32,
 }
 mirror!(struct RestartPolicy = policy::RestartPolicy { condition, delay_ms, max_attempts, window_ms });
-
-/// The crashes that cause a restart.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RestartCondition {
-    /// Every crash.
-    Any,
-    /// Every crash except an exit of the action with status 0.
-    OnFailure,
-    /// No crash.
-    None,
-}
-mirror!(enum RestartCondition = policy::RestartCondition { Any, OnFailure, None });
 
 /// The policy for the replacement of instances by a rollout.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -89,57 +77,6 @@ pub enum Parallelism {
     Percent(u8),
 }
 mirror!(enum Parallelism = policy::Parallelism { Count(count), Percent(percent) });
-
-/// The order of start and stop at an index.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum UpdateOrder {
-    /// The new instance starts before the old one stops.
-    StartFirst,
-    /// The old instance stops before the new one starts.
-    StopFirst,
-}
-mirror!(enum UpdateOrder = policy::UpdateOrder { StartFirst, StopFirst });
-
-/// The action on a failing definition.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureAction {
-    /// The index is retried without a limit.
-    Hold,
-    /// The rollout pauses.
-    Pause,
-    /// The rollout continues with the next index.
-    Continue,
-    /// The rollout is rolled back.
-    Rollback,
-}
-mirror!(enum FailureAction = policy::FailureAction { Hold, Pause, Continue, Rollback });
-
-/// The direction of a rollout.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "RolloutKind")]
-pub enum Kind {
-    /// A rollout to a requested definition.
-    Update,
-    /// A rollout back to the definition that was healthy before.
-    Rollback,
-}
-mirror!(enum Kind = rollout::Kind { Update, Rollback });
-
-/// The reason why a rollout pauses.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PauseReason {
-    /// A client requested the pause.
-    Requested,
-    /// The number of replaced indices reached the policy's `pause_after`.
-    Canary,
-    /// More indices failed than the policy allows.
-    Failures,
-}
-mirror!(enum PauseReason = rollout::PauseReason { Requested, Canary, Failures });
 
 /// An event of rollouts. Each event except `started` refers to the current rollout.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

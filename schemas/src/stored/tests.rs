@@ -1,49 +1,80 @@
-//! Tests that old event versions can be read. The tests use `crashed.v0`, an invented version that exists
-//! only in tests.
+//! Test of the conversion from an old event version. `crashed.v0` is invented and exists only here.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::checksum::crc32c;
+use super::mirror::Mirror;
+use super::parts::Instance;
+use super::process::{Actual, Restart};
+use crate::actual;
 use crate::entry::{Entry, Event};
-use crate::{actual, names};
+use crate::names::{CellId, DefinitionId, InstanceGuid};
 
-const CRASHED_ENTRY: &str = include_str!("../../golden/actual.crashed.v1.json");
+const CRASHED_ENTRY: &[u8] = include_bytes!("../../golden/actual.crashed.v1.json");
 
-/// Returns a golden entry with `event` instead of its own event.
-fn entry_with(event: &Value) -> Vec<u8> {
-    let mut entry: Value = serde_json::from_str(CRASHED_ENTRY).unwrap();
-    entry["decisions"][0]["events"] = json!([event]);
-    entry.as_object_mut().unwrap().remove("crc32c");
-    let text = entry.to_string();
-    let body = text.strip_prefix('{').unwrap();
-    format!("{{\"crc32c\":\"{:08x}\",{body}", crc32c(body.as_bytes())).into_bytes()
+/// Events of instances, with an old version.
+#[derive(Deserialize)]
+enum ActualWithOldVersion {
+    #[serde(rename = "crashed.v0")]
+    CrashedV0 {
+        index: u32,
+        instance_guid: InstanceGuid,
+        cell_id: CellId,
+        status: i32,
+        crash_count: u32,
+        definition_id: DefinitionId,
+    },
+    #[serde(untagged)]
+    Known(Actual),
+}
+
+impl Mirror<actual::Event> for ActualWithOldVersion {
+    fn mirror(self) -> actual::Event {
+        match self {
+            Self::CrashedV0 { index, instance_guid, cell_id, status, crash_count, definition_id } => {
+                let event = Actual::CrashedV1 {
+                    index,
+                    definition_id,
+                    by: Instance { instance_guid, cell_id },
+                    reason: format!("exited with status {status}"),
+                    exit_status: Some(status),
+                    crash_count,
+                    restart: Restart::Immediate,
+                    attempts: None,
+                };
+                event.mirror()
+            }
+            Self::Known(event) => event.mirror(),
+        }
+    }
+}
+
+fn upcast(event: Value) -> actual::Event {
+    serde_json::from_value::<ActualWithOldVersion>(event).unwrap().mirror()
 }
 
 #[test]
 fn old_event_version_is_upcast_and_written_as_newest() {
     let guid = "00000000-0000-0000-0000-0000000000a1";
-    let old = json!({"actual": {"crashed.v0": {"index": 1, "instance_guid": guid, "cell_id": "c1", "status": 3,
-        "crash_count": 4, "definition_id": "web-v1"}}});
-    let read = Entry::decode(&entry_with(&old)).unwrap();
-    let [Event::Actual(actual::Event::Crashed { place, by, reason, exit_status, crash_count, .. })] =
-        &*read.decisions[0].events
-    else {
-        panic!("{read:?}")
+    let event =
+        upcast(json!({"crashed.v0": {"index": 1, "instance_guid": guid, "cell_id": "c1", "status": 3,
+        "crash_count": 4, "definition_id": "web-v1"}}));
+    let actual::Event::Crashed { place, by, reason, exit_status, crash_count, .. } = &event else {
+        panic!("{event:?}")
     };
     assert_eq!((place.index, *crash_count, place.definition_id.as_str()), (1, 4, "web-v1"));
-    assert_eq!(by.instance_guid, guid.parse::<names::InstanceGuid>().unwrap());
-    assert_eq!((by.cell_id.as_str(), reason.as_str(), *exit_status), ("c1", "exited with status 3", Some(3)));
-    assert_eq!(read.decisions[0].events[0].type_name(), "actual.crashed.v1");
-    let written = String::from_utf8(read.encode()).unwrap();
-    assert!(written.contains("crashed.v1") && !written.contains("crashed.v0"), "{written}");
-    assert_eq!(Entry::decode(written.as_bytes()).unwrap(), read, "the written entry decodes equal");
+    assert_eq!((by.instance_guid.to_string(), by.cell_id.as_str()), (guid.to_owned(), "c1"));
+    assert_eq!((reason.as_str(), *exit_status), ("exited with status 3", Some(3)));
+
+    let mut entry = Entry::decode(CRASHED_ENTRY).unwrap();
+    entry.decisions[0].events = vec![Event::Actual(event)];
+    assert_eq!(entry.decisions[0].events[0].type_name(), "actual.crashed.v1");
+    assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry, "the written entry decodes equal");
 }
 
-/// Proves that replacing the event of the golden entry does not affect the remaining fields of the entry.
 #[test]
-fn golden_entry_with_same_event_decodes_equal() {
-    let golden: Value = serde_json::from_str(CRASHED_ENTRY).unwrap();
-    let event = golden["decisions"][0]["events"][0].clone();
-    let read = Entry::decode(&entry_with(&event)).unwrap();
-    assert_eq!(read, Entry::decode(CRASHED_ENTRY.as_bytes()).unwrap());
+fn event_of_known_version_is_read_beside_an_old_version() {
+    let golden: Value = serde_json::from_slice(CRASHED_ENTRY).unwrap();
+    let event = upcast(golden["decisions"][0]["events"][0]["actual"].clone());
+    assert_eq!(Entry::decode(CRASHED_ENTRY).unwrap().decisions[0].events, [Event::Actual(event)]);
 }
