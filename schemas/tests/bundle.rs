@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 
 use fixtures::pages::{WRITE_VARIABLE, may_write};
 use schemas::Entry;
-use schemas::bus::QueryVerb;
 use schemas::exec::ExecIoReply;
 use schemas::message::{Ack, Answer, Envelope};
 use schemas::published::PublishedSchemas;
+use schemas::verb::QueryVerb;
 use serde_json::{Map, Value, json};
 
 use crate::documented::{ROW_TYPES, Schemas, bodies, definition_name, name, query_schemas};

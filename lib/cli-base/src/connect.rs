@@ -144,6 +144,7 @@ pub enum JournalLocation {
 }
 
 /// Returns the location of the journal if the user named it.
+#[must_use]
 pub fn journal_location(global: &Global) -> Option<JournalLocation> {
     match (location(global), &global.data) {
         (Location::Nats(_), _) => Some(JournalLocation::Nats),
@@ -193,12 +194,14 @@ impl Identity {
 }
 
 /// Returns the domain that commands refer to, and the client name that the log records.
+#[must_use]
 pub fn identity_of(global: &Global) -> (Domain, ClientName) {
     let Identity { domain, name, inbox: _ } = Identity::from_options(global);
     (domain, name)
 }
 
 /// Returns the role named in the credentials file, if the command line logs in to a NATS server.
+#[must_use]
 pub fn role(global: &Global) -> Option<Role> {
     let Location::Nats(_) = location(global) else { return None };
     // An unreadable file is reported by the login itself.
@@ -206,6 +209,7 @@ pub fn role(global: &Global) -> Option<Role> {
 }
 
 /// Returns the client name that the log records.
+#[must_use]
 pub fn client_name(global: &Global) -> ClientName {
     match (&global.client, role(global)) {
         (Some(name), _) => name.clone(),
@@ -240,6 +244,7 @@ fn user_name(user: Option<String>) -> ClientName {
 }
 
 /// Returns a URL without its user name and password, for output.
+#[must_use]
 pub fn without_password(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),

@@ -55,34 +55,40 @@ impl Failure {
 
     /// Creates a failure for a closed standard output, for example after the user closed a pager. This
     /// program exits without a message.
+    #[must_use]
     pub fn broken_pipe() -> Self {
         Self::new(Exit::Done, "", "")
     }
 
     /// Creates a failure without a message, for a command that has already printed its result.
+    #[must_use]
     pub fn silent(exit: Exit) -> Self {
         Self::new(exit, "", "")
     }
 
     /// Creates a failure with the exit status of a program that this program ran.
+    #[must_use]
     pub fn program_status(status: i32) -> Self {
         let program = Some(u8::try_from(status).unwrap_or(u8::MAX));
         Self { program, ..Self::silent(Exit::Failed) }
     }
 
     /// Returns the exit status of this program.
+    #[must_use]
     pub fn status(&self) -> u8 {
         self.program.unwrap_or(self.exit as u8)
     }
 
     /// Returns the exit status for `instance exec`. There, the statuses of this program must differ from the
     /// statuses of the program in the container.
+    #[must_use]
     pub fn status_beside_program(&self) -> u8 {
         let is_own = [Exit::Done, Exit::NotStarted].contains(&self.exit);
         self.program.unwrap_or(if is_own { self.exit as u8 } else { Exit::NotReached as u8 })
     }
 
     /// Returns `true` if there is no message to print.
+    #[must_use]
     pub fn is_silent(&self) -> bool {
         self.message.is_empty()
     }
@@ -102,6 +108,7 @@ impl Failure {
     }
 
     /// Adds advice if it is `Some`.
+    #[must_use]
     pub fn advise_some(mut self, advice: Option<String>) -> Self {
         self.advice.extend(advice);
         self
@@ -113,6 +120,7 @@ impl Failure {
     }
 
     /// Formats the failure as text.
+    #[must_use]
     pub fn text(&self, colour: bool) -> String {
         let (on, off) = if colour { ("\u{1b}[1;31m", "\u{1b}[0m") } else { ("", "") };
         let mut text = format!("{on}error:{off} {}", escape_text(&self.message));
@@ -144,6 +152,7 @@ impl Failure {
 }
 
 /// Returns the exit status for a refusal by the BBS.
+#[must_use]
 pub const fn exit_for(code: Code) -> Exit {
     match (code.class(), code) {
         (Class::NotFound, _) => Exit::NotFound,

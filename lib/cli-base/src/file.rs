@@ -42,6 +42,7 @@ pub enum ObjectName {
 }
 
 impl ObjectName {
+    #[must_use]
     pub fn from_item(item: &Item) -> Self {
         match item {
             Item::Lrp(lrp) => Self::Process(lrp.process_guid.clone()),
@@ -221,6 +222,7 @@ pub fn read_text(path: &Path) -> Result<String, Failure> {
 }
 
 /// Formats the path of a file. The path `-` is the standard input.
+#[must_use]
 pub fn display_path(path: &Path) -> String {
     if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() }
 }

@@ -48,6 +48,7 @@ impl PastView {
     }
 
     /// Returns the position of the log that was shown. `None` before the first reply if the moment is a time.
+    #[must_use]
     pub fn position(&self) -> Option<Position> {
         match self.client.query_moment() {
             Some(AsOf::Position(position)) => Some(position),

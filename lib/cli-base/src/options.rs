@@ -200,6 +200,7 @@ pub struct OptionSources {
 
 impl OptionSources {
     /// Reads the sources from parsed command-line arguments.
+    #[must_use]
     pub fn from_matches(matches: &ArgMatches) -> Self {
         let strength = |name: &str| match matches.value_source(name) {
             Some(ValueSource::CommandLine) => OptionSource::Flag,

@@ -39,6 +39,7 @@ pub struct Output {
 
 impl Output {
     /// Creates an output with the user's options.
+    #[must_use]
     pub fn new(global: &Global) -> Self {
         let tty = io::stdout().is_terminal();
         let colour = colour(global.color, tty, |name| std::env::var(name).ok());
@@ -47,6 +48,7 @@ impl Output {
     }
 
     /// Returns `true` if the output format is meant for people.
+    #[must_use]
     pub fn is_human_readable(self) -> bool {
         match self.format {
             Format::Table => true,
@@ -64,6 +66,7 @@ impl Output {
     }
 
     /// Returns the text of a program, with control characters escaped if the output is a terminal.
+    #[must_use]
     pub fn program_text(self, text: &str) -> Cow<'_, str> {
         if self.safe { escape_text(text).into() } else { text.into() }
     }

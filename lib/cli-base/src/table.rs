@@ -96,6 +96,7 @@ fn colour_of(state: &str) -> Option<&'static str> {
 }
 
 /// Formats a state in the colour that tables use for the state.
+#[must_use]
 pub fn painted_state(state: &str, colour: bool) -> String {
     paint(&one_line(state), colour_of(state).filter(|_| colour))
 }
@@ -115,16 +116,19 @@ impl Table {
     }
 
     /// Limits the width: expendable columns are left out, and long fields end with an ellipsis.
+    #[must_use]
     pub fn cut(self, width: usize) -> Self {
         Self { fit: Fit::Cut(width), ..self }
     }
 
     /// Limits the width: long fields continue on the next line.
+    #[must_use]
     pub fn wrap(self, width: usize) -> Self {
         Self { fit: Fit::Wrap(width), ..self }
     }
 
     /// Returns the width of the table with its whole content.
+    #[must_use]
     pub fn content_width(&self) -> usize {
         Columns::of_content(&column_widths(&self.lines(false))).total()
     }
@@ -143,6 +147,7 @@ impl Table {
     }
 
     /// Renders the table, without a line end after the last line.
+    #[must_use]
     pub fn render(&self, colour: bool) -> String {
         let lines = self.lines(colour);
         let natural = column_widths(&lines);
@@ -280,11 +285,13 @@ pub(crate) fn display_width(line: &str) -> usize {
 }
 
 /// Cuts a line to a width. A cut line ends with an ellipsis.
+#[must_use]
 pub fn cut(line: &str, width: usize) -> String {
     if display_width(line) <= width { line.to_owned() } else { cut_with_ellipsis(line, width) }
 }
 
 /// Cuts a line, even if it fits. The cut line fills the width together with the ellipsis at its end.
+#[must_use]
 pub fn cut_with_ellipsis(line: &str, width: usize) -> String {
     let (mut text, mut shown) = (String::new(), 0);
     for (c, columns) in char_widths(line) {
@@ -304,6 +311,7 @@ pub fn cut_with_ellipsis(line: &str, width: usize) -> String {
 }
 
 /// Wraps a line to a width, between words where possible. Keeps the indentation of the first line.
+#[must_use]
 pub fn wrap(line: &str, width: usize) -> Vec<String> {
     let (mut lines, mut text, mut shown) = (vec![], String::new(), 0);
     for (at, word) in line.split(' ').enumerate() {
@@ -328,6 +336,7 @@ pub fn wrap(line: &str, width: usize) -> Vec<String> {
 }
 
 /// Formats names and values, one pair per line, with aligned values. Empty values are left out.
+#[must_use]
 pub fn facts(facts: &[(&str, String)]) -> String {
     let shown: Vec<_> = facts.iter().filter(|(_, value)| !value.is_empty()).collect();
     let width = shown.iter().map(|(name, _)| name.len()).max().unwrap_or(0);

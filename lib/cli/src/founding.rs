@@ -19,7 +19,6 @@ use journal::{Append, AppendError, JetStream, Journal, JournalError, STREAM, Str
 use projections::ClusterLog;
 use runtime::exit::Exit;
 use schemas::bus::{BusSubject, Inbox};
-use schemas::stamp::Actor;
 use schemas::message::KnownCluster;
 use schemas::names::{ClientName, ClusterId, IdGenerator};
 use schemas::stamp::Actor;

@@ -198,6 +198,7 @@ pub(crate) fn honours(path: &str, option: &str) -> bool {
 
 /// Adds the help texts to a command line. The help of a command shows its honoured global options, or all
 /// global options if `show_all` is set.
+#[must_use]
 pub fn with_help(command: Command, show_all: bool) -> Command {
     let is_global = |arg: &&Arg| arg.is_global_set() && arg.get_id() != "help_all";
     let globals: Vec<Arg> = command.get_arguments().filter(is_global).cloned().collect();
@@ -234,6 +235,7 @@ fn with_help_of_command(mut command: Command, path: &str, globals: &[Arg], show_
 }
 
 /// Returns the list of all commands by group, with a line for each command.
+#[must_use]
 pub fn all_commands(root: &Command) -> String {
     let mut lines = vec![];
     for (group, names) in GROUPS {

@@ -83,6 +83,7 @@ use tokio::runtime::Builder;
 
 /// Runs a command and returns the exit status of the program. `Whole` is the complete command line, for help
 /// texts.
+#[must_use]
 pub fn run<Whole: CommandFactory>(command: Command, global: &Global) -> ExitCode {
     let is_exec = matches!(command, Command::Instance(args::InstanceVerb::Exec(_)));
     let done = run_command::<Whole>(command, global);

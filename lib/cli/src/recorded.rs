@@ -110,6 +110,7 @@ pub fn recording(
 }
 
 /// Returns the failure of a command that can't continue a log.
+#[must_use]
 pub fn unusable_failure(unusable: Unusable) -> Failure {
     let message = unusable.to_string();
     match unusable {

@@ -202,6 +202,7 @@ pub(super) fn indented_json(thing: &impl serde::Serialize) -> String {
 
 /// Builds the table of instances. Definition ids are shown if at least one id differs from the guid of its
 /// process.
+#[must_use]
 pub fn instances(rows: &[InstanceRow], look: RenderOptions) -> Table {
     instances_with_complaints(rows, &[], look)
 }
@@ -410,6 +411,7 @@ pub(crate) fn domain_use(row: &DomainUseRow, _: RenderOptions) -> String {
 }
 
 /// Builds the table of cells.
+#[must_use]
 pub fn cells(rows: &[CellRow], look: RenderOptions) -> Table {
     let mut table = Table::new(&[
         "CELL",

@@ -81,6 +81,7 @@ pub fn rewritten(arguments: &[OsString], unknown: &str) -> Option<Vec<OsString>>
 }
 
 /// Returns the commands to use instead of an unknown word. `None` if the word is not in the table.
+#[must_use]
 pub fn pointer(unknown: &str) -> Option<&'static str> {
     POINTERS.iter().find(|(words, _)| words.contains(&unknown)).map(|(_, advice)| *advice)
 }

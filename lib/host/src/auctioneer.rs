@@ -12,6 +12,7 @@ use schemas::bus::{BusPattern, BusSubject, LeaderRole};
 use schemas::cluster::Role;
 use schemas::message::Program;
 use schemas::names::ServiceId;
+use schemas::verb::{AuctioneerVerb, RepVerb};
 use schemas::{Position, Refusal, codec};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

@@ -36,6 +36,7 @@ struct ListenAddress {
 
 /// Serves requests on `PORT` until SIGTERM. With `check`, sends one request to a running server and reports
 /// the result.
+#[must_use]
 pub fn run(check: bool) -> ExitCode {
     match ListenAddress::from_environment()
         .and_then(|place| if check { check_server(&place) } else { serve(&place) })

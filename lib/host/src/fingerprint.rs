@@ -13,6 +13,7 @@ const MIB: u64 = 1024 * 1024;
 
 /// Returns the memory of the host and the free disk space of the folder. If the folder does not exist, the
 /// nearest existing parent counts. A value that cannot be determined is 0.
+#[must_use]
 pub fn resources(data: &Path) -> Resources {
     let folder = data.ancestors().find(|folder| folder.is_dir());
     let disk = folder.and_then(|folder| rustix::fs::statvfs(folder).ok());
@@ -36,6 +37,7 @@ pub(crate) fn program() -> Program {
 }
 
 /// Returns the name and version of this program, as written to exports.
+#[must_use]
 pub fn version() -> String {
     format!("muster {}", env!("CARGO_PKG_VERSION"))
 }
@@ -94,6 +96,7 @@ fn os_release_value(text: &str, name: &str) -> Option<String> {
 }
 
 /// Returns the number of ports in a range.
+#[must_use]
 pub fn port_count(range: &std::ops::RangeInclusive<u16>) -> u32 {
     u32::from(range.end().saturating_sub(*range.start())) + 1
 }

@@ -53,6 +53,7 @@ pub struct Cache {
 
 impl Cache {
     /// Returns a cache with the default spacing of snapshots.
+    #[must_use]
     pub fn with_default_spacing(folder: PathBuf) -> Self {
         Self { folder, spacing: past::limits::MIN_SPACING }
     }

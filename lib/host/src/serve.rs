@@ -219,6 +219,7 @@ pub enum IsolationArg {
 
 impl IsolationArg {
     /// Returns the corresponding setting of the executor.
+    #[must_use]
     pub const fn isolate(self, first_id: u32) -> IsolationPolicy {
         match self {
             Self::Full => IsolationPolicy::BestEffort { first_id },
@@ -391,7 +392,7 @@ impl Nats {
             let why = match opened {
                 Ok((journal, false)) => return Ok(Some(journal)),
                 Ok((_, true)) => {
-                    format!("no cluster: the stream {STREAM} is empty: {}", NO_LOG_ADVICE)
+                    format!("no cluster: the stream {STREAM} is empty: {NO_LOG_ADVICE}")
                 }
                 Err(JournalError::Absent) => {
                     format!("no cluster: {}: {}", JournalError::Absent, NO_LOG_ADVICE)

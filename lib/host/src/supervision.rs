@@ -25,6 +25,7 @@ pub struct Supervised {
 
 impl Supervised {
     /// Creates the connection from the environment. `None` if the program has no supervisor.
+    #[must_use]
     pub fn from_environment(stop: CancellationToken) -> Option<Self> {
         let supervisor = Arc::new(Supervisor::from_environment()?);
         supervisor.status("waiting for a NATS server");

@@ -70,6 +70,7 @@ impl Words {
         Ok(Self { line, tokens, at: 0 })
     }
 
+    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
@@ -94,6 +95,7 @@ impl Words {
     }
 
     /// The next word, which stays the next.
+    #[must_use]
     pub fn peek(&self) -> Option<&str> {
         self.peek_at(0)
     }

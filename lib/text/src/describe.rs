@@ -5,7 +5,6 @@ use schemas::cluster::{self, Role};
 use schemas::container::{Instance, NetInfo};
 use schemas::crash::Restart;
 use schemas::definition::{DesiredPeriodic, Mode};
-use schemas::stamp::Actor;
 use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, RemovalReason};
 use schemas::evaluation::{self, CancelReason, InitialStatus, Trigger};
@@ -22,6 +21,7 @@ use schemas::{Decision, Indices, Places, Timestamp, cell, desired, domain};
 use super::words::{count, mebibytes, one_line, short_id, time_of_day};
 
 /// Returns the target of a decision as text.
+#[must_use]
 pub fn target(aggregate: &Aggregate) -> String {
     match aggregate {
         Aggregate::Process { guid, .. } => guid.to_string(),
@@ -35,6 +35,7 @@ pub fn target(aggregate: &Aggregate) -> String {
 }
 
 /// Returns the actor of a decision as text.
+#[must_use]
 pub fn actor(actor: &Actor) -> String {
     match actor {
         Actor::Client { domain, name } => format!("client {domain}/{name}"),
@@ -45,6 +46,7 @@ pub fn actor(actor: &Actor) -> String {
 }
 
 /// Describes a decision, with one sentence for each event. If `full` is set, ids are not shortened.
+#[must_use]
 pub fn sentences(decision: &Decision, full: bool) -> Vec<String> {
     if decision.events.is_empty() {
         return vec![format!("{}: duplicate request, no change", target(&decision.aggregate))];
@@ -53,6 +55,7 @@ pub fn sentences(decision: &Decision, full: bool) -> Vec<String> {
 }
 
 /// Describes an event together with its target.
+#[must_use]
 pub fn sentence(decision: &Decision, event: &Event, full: bool) -> String {
     let what = target(&decision.aggregate);
     match event {
@@ -78,6 +81,7 @@ pub fn sentence(decision: &Decision, event: &Event, full: bool) -> String {
 }
 
 /// Formats indices such as `0-2,5`.
+#[must_use]
 pub fn indices(indices: &Indices) -> String {
     let range = |&(first, last): &(u32, u32)| match first == last {
         true => first.to_string(),
@@ -228,6 +232,7 @@ const fn unclaimed_reason(cause: UnclaimReason) -> &'static str {
 }
 
 /// Returns the reason for the end of an instance.
+#[must_use]
 pub const fn end_reason(cause: StopReason) -> &'static str {
     match cause {
         StopReason::Removed => "the process was deleted",
@@ -266,6 +271,7 @@ fn describe_evacuating(process: &str, event: &evacuating::Event, full: bool) -> 
 }
 
 /// Formats the name of a rollout, such as `rollout to v2` or `rollback to v1`.
+#[must_use]
 pub fn rollout_name(kind: Kind, target: &DefinitionId) -> String {
     match kind {
         Kind::Update => format!("rollout to {target}"),
@@ -354,6 +360,7 @@ fn describe_evaluation(event: &evaluation::Event, decision: DecisionId, full: bo
 }
 
 /// Formats the numbers of instances that an evaluation placed, queued, rejected and stopped.
+#[must_use]
 pub fn placement(placed: u32, queued: u32, rejected: u32, stopped: u32) -> String {
     let parts =
         [(placed, "placed"), (queued, "waiting for room"), (rejected, "not placed"), (stopped, "stopping")];
@@ -363,6 +370,7 @@ pub fn placement(placed: u32, queued: u32, rejected: u32, stopped: u32) -> Strin
 }
 
 /// Returns the reason for the cancellation of an evaluation.
+#[must_use]
 pub const fn cancel_reason(why: CancelReason) -> &'static str {
     match why {
         CancelReason::NothingLeft => "nothing is left to place",
@@ -371,6 +379,7 @@ pub const fn cancel_reason(why: CancelReason) -> &'static str {
 }
 
 /// Returns the name that the specification uses for a trigger (Nomad evaluation states).
+#[must_use]
 pub const fn triggered_by(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Desire => "job-register",
@@ -392,6 +401,7 @@ pub const fn triggered_by(trigger: Trigger) -> &'static str {
 }
 
 /// Returns the trigger of an evaluation in words.
+#[must_use]
 pub const fn trigger_name(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Desire => "desired",

@@ -12,11 +12,13 @@ use unicode_general_category::{GeneralCategory, get_general_category};
 const SHORT_ID_LEN: usize = 8;
 
 /// Formats the time since `then` in its largest unit: `3s`, `12m`, `4h`, `9d`.
+#[must_use]
 pub fn age(now: Timestamp, then: Timestamp) -> String {
     duration_text(now.since(then))
 }
 
 /// Formats a duration in its largest unit.
+#[must_use]
 pub fn duration_text(length: Duration) -> String {
     let seconds = length.as_secs();
     match seconds {
@@ -28,6 +30,7 @@ pub fn duration_text(length: Duration) -> String {
 }
 
 /// Formats a duration: a short one in milliseconds (`48ms`, `1.250s`), a longer one in seconds (`2m 5s`).
+#[must_use]
 pub fn precise_duration(length: Duration) -> String {
     match length.as_millis() {
         millis @ 0..1_000 => format!("{millis}ms"),
@@ -37,6 +40,7 @@ pub fn precise_duration(length: Duration) -> String {
 }
 
 /// Formats the time until `then`: `in 40s`, or `due`.
+#[must_use]
 pub fn time_until(now: Timestamp, then: Timestamp) -> String {
     if then <= now { "due".to_owned() } else { format!("in {}", duration_text(then.since(now))) }
 }
@@ -49,11 +53,13 @@ pub fn short_id(id: &impl ToString, full: bool) -> String {
 }
 
 /// Returns the time of day in UTC, such as `14:00:05`.
+#[must_use]
 pub fn time_of_day(at: Timestamp) -> String {
     at.to_string().get(11..19).unwrap_or_default().to_owned()
 }
 
 /// Formats an amount of memory or disk in MiB: `512M`, `2G`, `1.5T`.
+#[must_use]
 pub fn mebibytes(mb: u64) -> String {
     match mb {
         0..1_024 => format!("{mb}M"),
@@ -63,6 +69,7 @@ pub fn mebibytes(mb: u64) -> String {
 }
 
 /// Formats a number of bytes: `12 KiB` below 1 MiB, otherwise like [`mebibytes`].
+#[must_use]
 pub fn bytes_text(bytes: u64) -> String {
     let mb = bytes / (1 << 20);
     if mb == 0 { format!("{} KiB", bytes.div_ceil(1024)) } else { mebibytes(mb) }
@@ -77,16 +84,19 @@ fn tenths(tenths: u64, unit: char) -> String {
 }
 
 /// Escapes text of programs and clients for one line on a terminal.
+#[must_use]
 pub fn one_line(text: &str) -> String {
     escape_controls(text.trim_end(), "", |c| c.escape_default().to_string())
 }
 
 /// Escapes text of programs and clients for a terminal. Line ends and tabs are kept.
+#[must_use]
 pub fn escape_text(text: &str) -> String {
     escape_controls(text, "\n\t", |c| c.escape_default().to_string())
 }
 
 /// Escapes JSON for a terminal, without changing its meaning.
+#[must_use]
 pub fn escape_json(json: &str) -> String {
     let units = |c: char| c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
     escape_controls(json, "\n", units)
@@ -105,6 +115,7 @@ fn escape_controls(text: &str, but: &str, escape: impl Fn(char) -> String) -> St
 }
 
 /// Formats a number with its noun: `1 instance`, `3 instances`.
+#[must_use]
 pub fn count(number: u64, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }

@@ -297,7 +297,7 @@ impl Backend {
     async fn open(nats: Option<Nats>, folder: &Path, args: &BenchArgs) -> Result<Self, BenchError> {
         let in_process = bus::InProcess::new();
         match nats {
-            None if args.replicas > 1 => Err(BenchError::NoServers(args.replicas).into()),
+            None if args.replicas > 1 => Err(BenchError::NoServers(args.replicas)),
             None => {
                 let sqlite = Sqlite::open(folder).await?;
                 let name = "embedded journal, synchronous full".to_owned();
@@ -313,7 +313,7 @@ impl Backend {
                 let journal = nats.journal("bench writer", &Inbox::BbsWriter(bench_id()?), &settings).await?;
                 let end = journal.end().await?;
                 if end.0 > 0 {
-                    return Err(BenchError::NotEmpty.into());
+                    return Err(BenchError::NotEmpty);
                 }
                 let name = match replicas {
                     1 => format!("JetStream, {}", journal.durability()),

@@ -16,7 +16,6 @@ use cli_base::failure::Failure;
 use cli_base::file;
 use cli_base::output::{Output, note};
 use client::{Client, default_domain};
-use host;
 use host::error::ServiceError;
 use host::local::{ContainerKind, Local, LocalConfig, RoleBus, end_leftovers};
 use host::monitoring::MetricsRegistry;

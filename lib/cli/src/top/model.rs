@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 
 use crate::names::Names;
 use cli_base::output::RenderOptions;
-use schemas::stamp::Actor;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::query::{CellRow, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, StatusRow};
 use schemas::stamp::Actor;

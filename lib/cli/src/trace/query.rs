@@ -5,9 +5,9 @@ use std::fmt;
 
 use cli_base::failure::Failure;
 use runtime::exit::Exit;
-use schemas::stamp::Actor;
 use schemas::entry::Event;
 use schemas::names::{DecisionId, RequestId};
+use schemas::stamp::Actor;
 use schemas::{Position, evaluation};
 use text::describe::actor;
 use text::words::InvalidValue;

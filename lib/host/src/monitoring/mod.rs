@@ -52,6 +52,7 @@ impl MetricsRegistry {
     }
 
     /// Adds the supervisor of the program, if there is one.
+    #[must_use]
     pub fn with_supervisor(self, supervised: Option<Supervised>) -> Self {
         Self { supervisor: supervised, ..self }
     }

@@ -45,6 +45,7 @@ pub struct TraceContext {
 
 impl TraceContext {
     /// Creates an empty context that keeps a limited number of items of each kind.
+    #[must_use]
     pub const fn with_capacity(most: usize) -> Self {
         Self { outer: Newest::new(most), evaluations: Newest::new(most), decided_at: Newest::new(most) }
     }
@@ -77,6 +78,7 @@ impl TraceContext {
     }
 
     /// Returns the decision that created an evaluation.
+    #[must_use]
     pub fn origin(&self, id: EvaluationId) -> Option<EvaluationOrigin> {
         self.evaluations.get(&id).copied()
     }

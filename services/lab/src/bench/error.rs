@@ -11,6 +11,7 @@ use journal::{AppendError, JournalError};
 use runtime::exit::Exit;
 use schemas::Refusal;
 use schemas::names::BadName;
+use schemas::stored::DecodeError;
 use text::chain;
 use tokio::task::JoinError;
 

@@ -18,6 +18,7 @@ use journal::monitor;
 use schemas::bus::INBOX_ROOT;
 use schemas::caller::Caller;
 use schemas::names::ServiceId;
+use schemas::verb::QueryVerb;
 use text::chain;
 
 use super::super::facts::{

@@ -62,8 +62,8 @@ pub(super) async fn run(
     let mut services = Services::start(&nats).await?;
     let parts = tokio::select! {
         parts = measure(&nats) => parts,
-        ended = services.wait_for_exit() => Err(BenchError::ServiceEnded(ended).into()),
-        () = stop.cancelled() => Err(BenchError::Stopped.into()),
+        ended = services.wait_for_exit() => Err(BenchError::ServiceEnded(ended)),
+        () = stop.cancelled() => Err(BenchError::Stopped),
     };
     let files = services.files_of_bbs();
     services.stop().await;

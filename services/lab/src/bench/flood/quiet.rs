@@ -60,12 +60,12 @@ impl Quiet {
         let thread = std::thread::spawn(move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
-                Err(error) => return drop(ready.send(Err(BenchError::Client(error).into()))),
+                Err(error) => return drop(ready.send(Err(BenchError::Client(error)))),
             };
             runtime.block_on(async move {
                 let annotator = async {
                     let bus = nats.bus("bench quiet", &inbox).await?;
-                    Ok(Annotator::start(bus, TIMEOUT).await?)
+                    Annotator::start(bus, TIMEOUT).await
                 };
                 match annotator.await {
                     Ok(annotator) => {

@@ -56,7 +56,7 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) -> Result<Outcome, BenchError> {
     if nats.is_some() {
-        return Err(BenchError::NeedsNoServer.into());
+        return Err(BenchError::NeedsNoServer);
     }
     let folder = TempFolder::new()?;
     let bar = progress_bar();
@@ -114,7 +114,7 @@ impl Cluster {
             Ok(())
         };
         let present = tokio::time::timeout(TIMEOUT, present).await;
-        Ok(present.map_err(|_| timeout_error("the cells"))?.map_err(BenchError::Asked)?)
+        present.map_err(|_| timeout_error("the cells"))?.map_err(BenchError::Asked)
     }
 
     async fn end(self) {
@@ -135,7 +135,7 @@ async fn measure_real(
     let mut cluster = Cluster::start(folder).await?;
     let measured = tokio::select! {
         measured = measure_real_on(&mut cluster, folder, args) => measured,
-        () = stop.cancelled() => Err(BenchError::Stopped.into()),
+        () = stop.cancelled() => Err(BenchError::Stopped),
     };
     cluster.end().await;
     measured
@@ -174,7 +174,7 @@ async fn measure_in_memory(
     let mut cluster = Cluster::start(folder).await?;
     let measured = tokio::select! {
         measured = measure_in_memory_on(&mut cluster, args) => measured,
-        () = stop.cancelled() => Err(BenchError::Stopped.into()),
+        () = stop.cancelled() => Err(BenchError::Stopped),
     };
     cluster.end().await;
     measured
