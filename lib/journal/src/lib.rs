@@ -555,6 +555,12 @@ fn check_unbroken(after: Position, entries: &[StoredEntry]) -> Result<Position, 
     })
 }
 
+/// Formats an error and its causes in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Position, sample_positions};

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::sqlite_writer::{PendingAppend, WriteRequest, Writer};
-use super::{Append, AppendError, ImportError, JournalError, Page, StoredEntry};
+use super::{Append, AppendError, ImportError, JournalError, Page, StoredEntry, with_causes};
 use crate::limits::{QUEUED_APPENDS, READERS};
 use runtime::folder::Folder;
 
@@ -310,12 +310,6 @@ fn decode_damaged_row(row: &SqliteRow) -> Result<StoredEntry, sqlx::Error> {
         entry: Uuid::from_slice(id).ok().map(EntryId),
         bytes: row.try_get::<Vec<u8>, _>("bytes")?.into(),
     })
-}
-
-/// Formats an error and its causes in one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn read_error(error: sqlx::Error) -> JournalError {

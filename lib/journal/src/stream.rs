@@ -279,7 +279,7 @@ pub async fn durability(monitoring: &[String]) -> Durability {
     for url in monitoring {
         let config = match monitor::get(url, "/jsz").await {
             Ok(answer) => answer["config"].clone(),
-            Err(error) => return Durability::Unverified(format!("{url}: {error}")),
+            Err(error) => return Durability::Unverified(error.to_string()),
         };
         if config["sync_always"] != serde_json::Value::Bool(true) {
             return Durability::Unverified(format!(
