@@ -9,7 +9,10 @@
 use std::io;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use futures::{StreamExt, stream};
+use tokio::io::AsyncWrite;
+use tokio::sync::mpsc;
+use tokio_util::codec::{Decoder, Encoder, FramedWrite, LengthDelimitedCodec};
 
 use crate::limits::FRAME_BYTES;
 
@@ -69,12 +72,11 @@ impl Frame {
         Self { kind, number, millis: 0, subject: String::new(), extra: String::new(), payload: Bytes::new() }
     }
 
-    fn encode(&self, into: &mut BytesMut) -> io::Result<()> {
+    fn encode(&self) -> io::Result<Bytes> {
         let lengths = (u16::try_from(self.subject.len()), u16::try_from(self.extra.len()));
         let (Ok(subject), Ok(other)) = lengths else { return Err(invalid_data("subject too long")) };
         let length = HEADER_BYTES + self.subject.len() + self.extra.len() + self.payload.len();
-        let length = u32::try_from(length).ok().filter(|_| length <= FRAME_BYTES);
-        into.put_u32(length.ok_or_else(|| invalid_data("frame too large"))?);
+        let mut into = BytesMut::with_capacity(length);
         let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0);
         into.put_u8(u8::try_from(kind).unwrap_or(0));
         into.put_u64(self.number);
@@ -84,7 +86,7 @@ impl Frame {
         into.put_u16(other);
         into.put_slice(self.extra.as_bytes());
         into.put_slice(&self.payload);
-        Ok(())
+        Ok(into.freeze())
     }
 
     fn decode(mut bytes: Bytes) -> Option<Self> {
@@ -96,7 +98,7 @@ impl Frame {
     }
 }
 
-/// Length of the fixed fields of a frame in bytes, without the length field before the frame.
+/// Length of the fixed fields of a frame in bytes.
 const HEADER_BYTES: usize = 1 + 8 + 4 + 2 + 2;
 
 fn read_text(bytes: &mut Bytes) -> Option<String> {
@@ -107,34 +109,39 @@ fn read_text(bytes: &mut Bytes) -> Option<String> {
     String::from_utf8(bytes.split_to(length).to_vec()).ok()
 }
 
-/// Reads the next frame. Returns `None` if the other side has closed the connection.
-pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Frame>> {
-    let length = match from.read_u32().await {
-        Ok(length) => length as usize,
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if !(HEADER_BYTES..=FRAME_BYTES).contains(&length) {
-        return Err(invalid_data("invalid frame length"));
+/// Codec of frames. A frame larger than [`FRAME_BYTES`] is an error in both directions.
+#[derive(Debug)]
+pub(super) struct FrameCodec(LengthDelimitedCodec);
+
+impl FrameCodec {
+    pub(super) fn new() -> Self {
+        Self(LengthDelimitedCodec::builder().max_frame_length(FRAME_BYTES).new_codec())
     }
-    let mut bytes = vec![0; length];
-    from.read_exact(&mut bytes).await?;
-    Frame::decode(bytes.into()).map(Some).ok_or_else(|| invalid_data("invalid frame"))
 }
 
-/// Writes a frame together with the queued frames.
-pub(super) async fn write(
-    to: &mut (impl AsyncWrite + Unpin),
-    first: Frame,
-    waiting: &mut tokio::sync::mpsc::Receiver<Frame>,
-) -> io::Result<()> {
-    let mut bytes = BytesMut::new();
-    first.encode(&mut bytes)?;
-    while bytes.len() < FRAME_BYTES {
-        let Ok(next) = waiting.try_recv() else { break };
-        next.encode(&mut bytes)?;
+impl Decoder for FrameCodec {
+    type Item = Frame;
+    type Error = io::Error;
+
+    fn decode(&mut self, from: &mut BytesMut) -> io::Result<Option<Frame>> {
+        let bytes = self.0.decode(from).map_err(|_| invalid_data("invalid frame length"))?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        Frame::decode(bytes.freeze()).map(Some).ok_or_else(|| invalid_data("invalid frame"))
     }
-    to.write_all(&bytes).await
+}
+
+impl Encoder<Frame> for FrameCodec {
+    type Error = io::Error;
+
+    fn encode(&mut self, frame: Frame, into: &mut BytesMut) -> io::Result<()> {
+        self.0.encode(frame.encode()?, into).map_err(|_| invalid_data("frame too large"))
+    }
+}
+
+/// Writes queued frames until the queue is closed. Frames that wait at the same time are written together.
+pub(super) async fn write_queued(to: impl AsyncWrite, mut queued: mpsc::Receiver<Frame>) -> io::Result<()> {
+    let frames = stream::poll_fn(move |context| queued.poll_recv(context));
+    frames.map(Ok).forward(FramedWrite::new(to, FrameCodec::new())).await
 }
 
 fn invalid_data(what: &str) -> io::Error {
@@ -143,7 +150,14 @@ fn invalid_data(what: &str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::codec::FramedRead;
+
     use super::*;
+
+    /// Reads the first frame of a stream that ends after `bytes`.
+    async fn read(bytes: &[u8]) -> Option<io::Result<Frame>> {
+        FramedRead::new(bytes, FrameCodec::new()).next().await
+    }
 
     #[tokio::test]
     async fn frame_round_trips_and_truncated_frame_is_rejected() {
@@ -156,22 +170,43 @@ mod tests {
                 ..Frame::new(kind, u64::MAX)
             };
             let mut bytes = BytesMut::new();
-            frame.encode(&mut bytes).unwrap();
-            assert_eq!(read(&mut bytes.as_ref()).await.unwrap(), Some(frame));
+            FrameCodec::new().encode(frame.clone(), &mut bytes).unwrap();
+            assert_eq!(read(&bytes).await.unwrap().unwrap(), frame);
+            assert!(read(&[]).await.is_none());
             for cut in 1..bytes.len() {
-                // If the stream is cut within the length field, the result is the end of the stream. A later
-                // cut is an error.
-                assert!(!matches!(read(&mut &bytes[..cut]).await, Ok(Some(_))));
+                // A cut directly after the length field looks like the end of the stream.
+                assert!(!matches!(read(&bytes[..cut]).await, Some(Ok(_))), "{cut}");
             }
         }
     }
 
     #[tokio::test]
+    async fn queued_frames_are_written_in_order_and_read_in_parts() {
+        const FRAMES: u64 = 100;
+        let (to, from) = tokio::io::duplex(7);
+        let (send, queued) = mpsc::channel(usize::try_from(FRAMES).unwrap());
+        let writing = tokio::spawn(write_queued(to, queued));
+        for number in 0..FRAMES {
+            send.send(Frame::new(Kind::Message, number)).await.unwrap();
+        }
+        drop(send);
+        let frames = FramedRead::new(from, FrameCodec::new()).map(|frame| frame.unwrap().number);
+        assert!(frames.collect::<Vec<_>>().await.into_iter().eq(0..FRAMES));
+        writing.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
     async fn invalid_and_oversized_frames_are_rejected() {
-        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 0, 0, 0], &[0xff; 64], &[0, 0, 0, 17, 99]] {
-            assert!(read(&mut &garbage[..]).await.is_err(), "{garbage:?}");
+        for (garbage, expected) in [
+            (&b"GET / HTTP/1.1\r\n\r\n"[..], "invalid frame length"),
+            (&[0xff; 64], "invalid frame length"),
+            (&[0, 0, 0, 0], "invalid frame"),
+            (&[0, 0, 0, 1, 99], "invalid frame"),
+        ] {
+            assert_eq!(read(garbage).await.unwrap().unwrap_err().to_string(), expected, "{garbage:?}");
         }
         let large = Frame { payload: vec![0; FRAME_BYTES].into(), ..Frame::new(Kind::Publish, 0) };
-        assert!(large.encode(&mut BytesMut::new()).is_err());
+        let error = FrameCodec::new().encode(large, &mut BytesMut::new()).unwrap_err();
+        assert_eq!(error.to_string(), "frame too large");
     }
 }

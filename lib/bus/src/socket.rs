@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+use tokio_util::codec::FramedRead;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::frame::{self, Frame, GREETING, Kind};
+use super::frame::{self, Frame, FrameCodec, GREETING, Kind};
 use super::{BusError, Guard, Incoming, Inlet, ReplyTo, RequestError, Source, Subscription, subject};
 use crate::limits::{API_TIMEOUT, SOCKET_QUEUE};
 
@@ -208,12 +210,11 @@ impl Drop for Registration {
     }
 }
 
-async fn receive(mut reader: OwnedReadHalf, wire: Arc<Wire>) {
-    let mut reader = tokio::io::BufReader::new(&mut reader);
-    loop {
-        match frame::read(&mut reader).await {
-            Ok(Some(frame)) => wire.handle_frame(frame),
-            Ok(None) => break,
+async fn receive(reader: OwnedReadHalf, wire: Arc<Wire>) {
+    let mut reader = FramedRead::new(reader, FrameCodec::new());
+    while let Some(frame) = reader.next().await {
+        match frame {
+            Ok(frame) => wire.handle_frame(frame),
             Err(error) => {
                 tracing::warn!(%error, "bus socket error");
                 break;
@@ -227,12 +228,9 @@ async fn receive(mut reader: OwnedReadHalf, wire: Arc<Wire>) {
     state.subscriptions.clear();
 }
 
-async fn send(mut writer: OwnedWriteHalf, mut queued: mpsc::Receiver<Frame>) {
-    while let Some(frame) = queued.recv().await {
-        if let Err(error) = frame::write(&mut writer, frame, &mut queued).await {
-            tracing::warn!(%error, "bus socket error");
-            break;
-        }
+async fn send(writer: OwnedWriteHalf, queued: mpsc::Receiver<Frame>) {
+    if let Err(error) = frame::write_queued(writer, queued).await {
+        tracing::warn!(%error, "bus socket error");
     }
 }
 

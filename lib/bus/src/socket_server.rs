@@ -8,16 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use tokio::io::BufReader;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_util::codec::FramedRead;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::frame::{self, Frame, GREETING, Kind};
+use super::frame::{self, Frame, FrameCodec, GREETING, Kind};
 use super::{BusError, InProcess, Incoming, LogLimit, RequestError, subject};
 use crate::limits::{
     SOCKET_CONNECTIONS, SOCKET_HELLO_TIMEOUT, SOCKET_QUEUE, SOCKET_REQUESTS, SOCKET_SUBSCRIPTIONS,
@@ -134,24 +135,17 @@ async fn accept(listener: UnixListener, bus: InProcess) {
 /// Serves one connection until it ends. An invalid frame ends this connection only.
 async fn serve(stream: UnixStream, bus: InProcess) -> io::Result<()> {
     let (reader, writer) = stream.into_split();
-    let mut reader = BufReader::new(reader);
-    let hello = timeout(SOCKET_HELLO_TIMEOUT, frame::read(&mut reader)).await??;
+    let mut reader = FramedRead::new(reader, FrameCodec::new());
+    let hello = timeout(SOCKET_HELLO_TIMEOUT, reader.try_next()).await??;
     let Some(hello) = hello else { return Ok(()) };
     if hello.kind != Kind::Hello || hello.subject != GREETING {
         return Err(invalid_data("missing greeting"));
     }
     let bus = bus.with_inbox(&hello.extra).map_err(|error| invalid_data(&error.to_string()))?;
     let (frames, queued) = mpsc::channel(SOCKET_QUEUE);
-    let writing = AbortOnDropHandle::new(tokio::spawn(write(writer, queued)));
+    let writing = AbortOnDropHandle::new(tokio::spawn(frame::write_queued(writer, queued)));
     let served = SocketConnection { bus, frames, requests: JoinSet::new(), subscriptions: BTreeMap::new() };
     served.run(hello, reader, writing).await
-}
-
-async fn write(mut writer: OwnedWriteHalf, mut queued: mpsc::Receiver<Frame>) -> io::Result<()> {
-    while let Some(frame) = queued.recv().await {
-        frame::write(&mut writer, frame, &mut queued).await?;
-    }
-    Ok(())
 }
 
 /// State of one connection.
@@ -166,14 +160,13 @@ impl SocketConnection {
     async fn run(
         mut self,
         hello: Frame,
-        mut reader: BufReader<OwnedReadHalf>,
+        mut reader: FramedRead<OwnedReadHalf, FrameCodec>,
         mut writing: AbortOnDropHandle<io::Result<()>>,
     ) -> io::Result<()> {
         self.send(Frame::new(Kind::Response, hello.number)).await?;
         loop {
-            // If the writer ends first, a partly read frame is lost. In that case, the whole connection ends.
             let frame = tokio::select! {
-                frame = frame::read(&mut reader) => frame?,
+                frame = reader.try_next() => frame?,
                 written = &mut writing => return written.unwrap_or_else(|error| Err(io::Error::other(error))),
             };
             let Some(frame) = frame else { return Ok(()) };
