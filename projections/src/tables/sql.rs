@@ -302,10 +302,10 @@ fn select_current(history: &str, columns: &str) -> String {
     format!("SELECT {columns}, from_position, from_time FROM {history} WHERE to_position IS NULL")
 }
 
-/// Returns the statement that copies rows in the binary format of PostgreSQL.
+/// Returns the statement that copies rows in CSV format into PostgreSQL.
 #[must_use]
 pub fn copy(name: &str) -> String {
-    format!("COPY {name} FROM STDIN (FORMAT binary)")
+    format!("COPY {name} FROM STDIN (FORMAT csv)")
 }
 
 /// Returns the statement that inserts any number of rows into PostgreSQL. Each parameter is a text array with

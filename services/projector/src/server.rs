@@ -1,26 +1,17 @@
-//! Writer of rows to `PostgreSQL`: many by COPY in its binary format, few by a statement.
+//! Writer of rows to `PostgreSQL`: many by COPY in CSV format, few by a statement.
 
 use projections::tables::{
-    Batch, ColumnSpec, Dialect, Interval, QuarantinedMessage, Table, Value, events, micros, sql,
+    Batch, ColumnSpec, Dialect, Interval, QuarantinedMessage, Table, Value, events, sql,
 };
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgConnection;
 
-/// Header of a COPY in binary format: a signature, flags, and the length of the header extension.
-const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-/// Trailer of a COPY: a row of -1 columns.
-const TRAILER: [u8; 2] = (-1_i16).to_be_bytes();
-/// Length of a NULL value.
-const NULL: [u8; 4] = (-1_i32).to_be_bytes();
 /// Minimum number of rows for which COPY is used. A COPY sends its data in two parts. The second part waits
 /// for the server's delayed acknowledgement of the first, which takes 40 ms. That is long for few rows and
 /// negligible for many.
 const COPY_THRESHOLD: usize = 256;
 /// Number of bytes that are sent at once.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Start of PostgreSQL's time, 2000-01-01, in microseconds since 1970.
-const EPOCH: i64 = 946_684_800_000_000;
-
 /// Writes the changes of a batch to the tables of a generation.
 pub(crate) async fn write(
     connection: &mut PgConnection,
@@ -96,39 +87,28 @@ async fn copy(
     rows: impl Iterator<Item = Vec<Value>>,
 ) -> Result<(), sqlx::Error> {
     let mut taken = connection.copy_in_raw(&sql::copy(table)).await?;
-    let mut bytes = HEADER.to_vec();
+    let mut lines = String::new();
     for row in rows {
-        put_row(&mut bytes, &row);
-        if bytes.len() >= CHUNK_BYTES {
-            taken.send(&*bytes).await?;
-            bytes.clear();
+        put_line(&mut lines, row);
+        if lines.len() >= CHUNK_BYTES {
+            taken.send(lines.as_bytes()).await?;
+            lines.clear();
         }
     }
-    bytes.extend(TRAILER);
-    taken.send(&*bytes).await?;
+    taken.send(lines.as_bytes()).await?;
     taken.finish().await.map(drop)
 }
 
-fn put_row(bytes: &mut Vec<u8>, row: &[Value]) {
-    let columns = i16::try_from(row.len()).expect("a table has few columns");
-    bytes.extend(columns.to_be_bytes());
-    for value in row {
-        match value {
-            Value::Null => bytes.extend(NULL),
-            Value::Text(text) | Value::Json(text) => {
-                put_value(bytes, Dialect::Postgres.storable(text).as_bytes());
-            }
-            Value::Integer(number) => put_value(bytes, &number.to_be_bytes()),
-            Value::Boolean(flag) => put_value(bytes, &[u8::from(*flag)]),
-            Value::Time(at) => put_value(bytes, &(micros(*at) - EPOCH).to_be_bytes()),
+/// Appends a row as a line of CSV. `PostgreSQL` reads an empty field as NULL, and a quoted empty field as an
+/// empty text. The `csv` crate either quotes both or neither.
+fn put_line(lines: &mut String, row: Vec<Value>) {
+    for (nth, value) in row.into_iter().enumerate() {
+        lines.push_str(if nth == 0 { "" } else { "," });
+        if let Some(text) = as_text(value) {
+            lines.extend(["\"", &text.replace('"', "\"\""), "\""]);
         }
     }
-}
-
-fn put_value(bytes: &mut Vec<u8>, value: &[u8]) {
-    let length = i32::try_from(value.len()).expect("an entry is far below 2 GiB");
-    bytes.extend(length.to_be_bytes());
-    bytes.extend(value);
+    lines.push('\n');
 }
 
 #[cfg(test)]
@@ -138,28 +118,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn row_is_encoded_in_copy_format() {
-        let mut bytes = vec![];
+    fn null_and_empty_text_differ_in_a_line() {
+        let mut lines = String::new();
+        let text = |text: &str| Value::Text(text.to_owned());
+        put_line(&mut lines, vec![Value::Null, text(""), text("NULL"), Value::Null]);
+        put_line(
+            &mut lines,
+            vec![text("a\0é"), text("say \"b\",\n\\."), Value::Json("{\"a\":1}".to_owned())],
+        );
         let at = Timestamp(946_684_800_000_001_999);
-        let row = [
-            Value::Null,
-            Value::Text("a\0é".into()),
-            Value::Integer(-2),
-            Value::Boolean(true),
-            Value::Time(at),
-        ];
-        put_row(&mut bytes, &row);
-        let expected: Vec<u8> = [
-            &[0, 5][..],
-            &[0xff; 4],
-            &[0, 0, 0, 6],
-            "a\u{fffd}é".as_bytes(),
-            &[0, 0, 0, 8],
-            &(-2_i64).to_be_bytes(),
-            &[0, 0, 0, 1, 1, 0, 0, 0, 8],
-            &1_i64.to_be_bytes(),
-        ]
-        .concat();
-        assert_eq!(bytes, expected);
+        put_line(&mut lines, vec![Value::Integer(-2), Value::Boolean(true), Value::Time(at)]);
+        let expected = concat!(
+            ",\"\",\"NULL\",\n",
+            "\"a\u{fffd}é\",\"say \"\"b\"\",\n\\.\",\"{\"\"a\"\":1}\"\n",
+            "\"-2\",\"true\",\"2000-01-01T00:00:00.000001Z\"\n",
+        );
+        assert_eq!(lines, expected);
     }
 }
