@@ -838,7 +838,7 @@ pub enum ExportFormat {
     Jsonl,
     /// Events as CloudEvents 1.0, one per line
     Cloudevents,
-    /// Events as columns, like the table events, in an Apache Parquet file
+    /// Events as columns, like the table events, in an Apache Parquet file: requires the feature parquet
     Parquet,
 }
 

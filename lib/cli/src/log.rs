@@ -32,6 +32,9 @@ pub(super) async fn export(
     global: &Global,
 ) -> Result<(), Failure> {
     let doing = |failure: Failure| failure.while_doing("export the log");
+    if format == ExportFormat::Parquet && cfg!(not(feature = "parquet")) {
+        return Err(doing(no_parquet()));
+    }
     let (from, to) = (from.map(moment::resolve).transpose()?, to.map(moment::resolve).transpose()?);
     let journal = inspect_journal(global).await.map_err(doing)?;
     let work = async {
@@ -61,6 +64,9 @@ async fn write(
             let (told, manifest) = export::export_events(journal, cluster, range, &mut sink).await?;
             (manifest, format!("; written as {}", event_summary(&told)))
         }
+        #[cfg(not(feature = "parquet"))]
+        ExportFormat::Parquet => return Err(no_parquet()),
+        #[cfg(feature = "parquet")]
         ExportFormat::Parquet => {
             let (told, manifest) = export::export_columns(journal, cluster, range, &mut sink).await?;
             (manifest, format!("; written as columns of {}", event_summary(&told)))
@@ -73,6 +79,11 @@ async fn write(
         return Ok(());
     }
     output.write_one(&manifest, |manifest, _| manifest_summary(manifest) + &told)
+}
+
+fn no_parquet() -> Failure {
+    Failure::usage("the format parquet is not available: this program was built without the feature parquet")
+        .advise("use --format cloudevents, or build the program with cargo build --features parquet")
 }
 
 /// Returns the summary of an export for standard error: text for people, or the manifest for programs.

@@ -5,12 +5,15 @@ use audit::export::{Manifest, Writer};
 use cli_base::failure::Failure;
 use host::quarantine;
 use projections::reader::ReadMessage;
-use projections::{ClusterLog, Reader, tables};
+#[cfg(feature = "parquet")]
+use projections::tables;
+use projections::{ClusterLog, Reader};
 use schemas::names::ClusterId;
 use schemas::{Entry, Position, Subject, cloudevent};
 use tokio_util::sync::CancellationToken;
 
 use super::file::Sink;
+#[cfg(feature = "parquet")]
 use super::parquet::ParquetWriter;
 use super::range::Range;
 use super::source::Pages;
@@ -136,6 +139,7 @@ pub(crate) async fn export_events(
 /// # Errors
 /// The journal cannot be read, has a gap or contains an entry of a newer program version, or the columns
 /// cannot be written.
+#[cfg(feature = "parquet")]
 pub(crate) async fn export_columns(
     journal: &Journal,
     cluster: ClusterId,

@@ -4,6 +4,7 @@
 pub(crate) mod export;
 pub(crate) mod file;
 pub mod import;
+#[cfg(feature = "parquet")]
 pub(crate) mod parquet;
 pub(crate) mod range;
 pub(crate) mod source;

@@ -6,7 +6,9 @@ use std::process::Command;
 
 use audit::Message;
 use audit::export::{ParsedLine, Reader, Writer};
+#[cfg(feature = "parquet")]
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
+#[cfg(feature = "parquet")]
 use parquet::record::RowAccessor as _;
 use schemas::entry::Event;
 use schemas::names::{ClientName, ServiceId};
@@ -157,7 +159,18 @@ fn assert_unusable_exports_are_refused(place: &TestDir, log: &[u8], all: &[Messa
     assert_parquet_matches(place, &source, &text);
 }
 
+/// Checks that a program without the feature `parquet` names the feature and leaves no file.
+#[cfg(not(feature = "parquet"))]
+fn assert_parquet_matches(place: &TestDir, source: &Muster, _: &str) {
+    let file = place.path().join("events.parquet");
+    source
+        .exits(2, &format!("export {} --format parquet", file.display()))
+        .expect_output(&["built without the feature parquet", "cargo build --features parquet"]);
+    assert!(!file.exists());
+}
+
 /// Checks that the Parquet format contains the same events and the manifest.
+#[cfg(feature = "parquet")]
 fn assert_parquet_matches(place: &TestDir, source: &Muster, log: &str) {
     let file = place.path().join("events.parquet");
     let told = source.ok(&format!("export {} --format parquet", file.display()));
@@ -336,10 +349,15 @@ fn every_change_of_a_journal_is_found_and_named() {
     .expect_output(&["entries are lost"]);
 }
 
+#[cfg(feature = "parquet")]
+const EXPORT_FORMATS: [&str; 3] = ["jsonl", "cloudevents", "parquet"];
+#[cfg(not(feature = "parquet"))]
+const EXPORT_FORMATS: [&str; 2] = ["jsonl", "cloudevents"];
+
 /// Checks that a log with a gap can't be exported or bundled, and that no partial output is left.
 fn assert_log_with_gap_is_not_exported(place: &TestDir, at: u64) {
     let gap = Muster::local(&place.path().join("gap"));
-    for format in ["jsonl", "cloudevents", "parquet"] {
+    for format in EXPORT_FORMATS {
         let file = place.path().join("gap.out");
         let line = format!("export {} --format {format}", file.display());
         gap.exits(1, &line).expect_output(&[&format!("position {at} is missing")]);
