@@ -4,7 +4,7 @@
 use std::borrow::{Borrow, Cow};
 use std::fmt;
 
-use arcstr::ArcStr;
+use ecow::EcoString;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -69,9 +69,9 @@ macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
         ///
-        /// 1 to 128 of `A-Z a-z 0-9 _ -`. A clone shares the text and has the size of a pointer.
+        /// 1 to 128 of `A-Z a-z 0-9 _ -`. Up to 15 bytes are stored inline; clones share longer text.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(ArcStr);
+        pub struct $name(EcoString);
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
