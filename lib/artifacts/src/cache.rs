@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, MutexGuard};
 use schemas::action::ChecksumAlgorithm;
 use schemas::names::Domain;
 use serde::{Deserialize, Serialize};
@@ -185,7 +185,7 @@ impl Cache {
     }
 
     fn index(&self) -> MutexGuard<'_, CacheIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 }
 

@@ -32,9 +32,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use schemas::action::ChecksumAlgorithm;
 use schemas::names::Domain;
 use tokio::sync::Semaphore;
@@ -216,13 +217,13 @@ impl Store {
     }
 
     fn key_lock(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut keys = self.key_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.key_locks.lock();
         Arc::clone(keys.entry(key.to_owned()).or_default())
     }
 
     /// Drops the locks of keys that no download uses.
     fn drop_unused_locks(&self) {
-        let mut keys = self.key_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.key_locks.lock();
         keys.retain(|_, turn| Arc::strong_count(turn) > 1);
     }
 }

@@ -1,10 +1,11 @@
 //! Implementation of the bus within one process.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -65,7 +66,7 @@ impl InProcess {
     /// Locks the state. No change can panic half-way, so the state is consistent even if the lock is
     /// poisoned.
     fn shared(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 
     pub(super) fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {

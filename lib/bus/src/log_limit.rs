@@ -1,9 +1,9 @@
 //! Rate limit for log lines that a remote party can cause. A few lines of each kind are logged per second.
 //! Further lines are only counted.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Maximum number of lines of one kind that are logged within [`WINDOW`].
@@ -44,7 +44,7 @@ impl LogLimit {
     /// Counts a line. Returns the number of lines suppressed before this line. Returns `None` if this line is
     /// suppressed as well.
     fn admit(&self) -> Option<u64> {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.0.lock();
         let now = Instant::now();
         if window.began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
             let left_out = window.suppressed;

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::{Auth, AuthError, ConnectErrorKind, ConnectOptions, Event, ServerError};
 use nkeys::KeyPair;
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -290,14 +291,14 @@ impl Connection {
     /// Returns the permission violations since the connection was created.
     #[must_use]
     pub fn denials(&self) -> Denials {
-        self.violations.lock().denials.clone()
+        self.violations.refused.lock().denials.clone()
     }
 
     /// Returns the error messages of permission violations, without duplicates. If there are very many, only
     /// the last ones are kept.
     #[must_use]
     pub fn violation_messages(&self) -> BTreeSet<String> {
-        self.violations.lock().messages.clone()
+        self.violations.refused.lock().messages.clone()
     }
 
     /// Returns `true` if the server refused a publish on `subject` after `since`. The server reports the
@@ -361,7 +362,7 @@ impl Violations {
     }
 
     fn record_details(&self, violation: Violation<'_>, text: &str) {
-        let mut noted = self.lock();
+        let mut noted = self.refused.lock();
         match violation {
             Violation::Other => return,
             Violation::Publish(subject) => {
@@ -381,11 +382,7 @@ impl Violations {
     }
 
     fn denied_since(&self, subject: &str, since: Instant) -> bool {
-        self.lock().publish.get(subject).is_some_and(|at| *at >= since)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, DeniedState> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+        self.refused.lock().publish.get(subject).is_some_and(|at| *at >= since)
     }
 }
 
@@ -566,8 +563,8 @@ mod tests {
         said("Unknown Protocol Operation");
         handle_event("test", &Event::ServerError(ServerError::AuthorizationViolation), &violations, false);
         let last = Some("Permissions Violation for Subscription to \"a.>\"".to_owned());
-        assert_eq!(violations.lock().denials, Denials { publish: 2, subscribe: 1, last });
-        assert_eq!(violations.lock().messages.len(), 3);
+        assert_eq!(violations.refused.lock().denials, Denials { publish: 2, subscribe: 1, last });
+        assert_eq!(violations.refused.lock().messages.len(), 3);
         assert_eq!(of_all.load(Ordering::Relaxed), 4, "other violations are counted, too");
         assert!(
             violations.denied_since("muster.event.lrp.1", began) && !violations.denied_since("a.>", began)

@@ -2,10 +2,11 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::Bus;
+use parking_lot::Mutex;
 use schemas::Position;
 use schemas::bus::Inbox;
 use schemas::caller::Caller;
@@ -197,13 +198,13 @@ impl Client {
     /// Returns the moment that the next query reads. `None` for the current state.
     #[must_use]
     pub fn query_moment(&self) -> Option<AsOf> {
-        self.as_of.as_ref().map(|past| *past.lock().unwrap_or_else(PoisonError::into_inner))
+        self.as_of.as_ref().map(|past| *past.lock())
     }
 
     /// Records the position of an answer.
     pub(crate) fn record_position(&self, position: Position) {
         match &self.as_of {
-            Some(past) => *past.lock().unwrap_or_else(PoisonError::into_inner) = AsOf::Position(position),
+            Some(past) => *past.lock() = AsOf::Position(position),
             None => self.line.record_position(position),
         }
     }

@@ -1,12 +1,13 @@
 //! Requests that are repeated until they are answered. If a command is repeated with the same request id, the
 //! cluster carries it out once.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bus::{Bus, BusError, RequestError, Subscription};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use schemas::bus::Inbox;
 use schemas::codec::{self, Form};
 use schemas::limits::{COMMANDS_IN_FLIGHT, MESSAGE_BYTES};
@@ -64,7 +65,7 @@ impl Session {
     }
 
     pub(crate) fn request_id(&self) -> RequestId {
-        let id = lock(&self.ids).next(clock::now());
+        let id = self.ids.lock().next(clock::now());
         RequestId::new(&id.to_string()).expect("a UUID is a name")
     }
 
@@ -122,7 +123,7 @@ impl Session {
             let problem = format!("has {} bytes, more than {MESSAGE_BYTES}", payload.len());
             return Err(Refusal::invalid(vec![BadField { field: "message".into(), problem }]).into());
         }
-        let bus = lock(&self.bus).clone();
+        let bus = self.bus.lock().clone();
         let answer = match bus.request(subject, payload, patience).await {
             Ok(answer) => answer,
             Err(error) => {
@@ -140,11 +141,11 @@ impl Session {
 
     /// Subscribes to a pattern. If the server of a socket has restarted, reconnects first.
     pub(crate) async fn subscribe(&self, pattern: &str) -> Result<Subscription, Error> {
-        let bus = lock(&self.bus).clone();
+        let bus = self.bus.lock().clone();
         match bus.subscribe(pattern, None).await {
             Err(BusError::Disconnected(_)) => {
                 self.reconnect().await?;
-                let bus = lock(&self.bus).clone();
+                let bus = self.bus.lock().clone();
                 Ok(bus.subscribe(pattern, None).await?)
             }
             subscribed => Ok(subscribed?),
@@ -156,15 +157,9 @@ impl Session {
     async fn reconnect(&self) -> Result<(), Error> {
         let Some((target @ Target::Socket(_), inbox)) = &self.origin else { return Ok(()) };
         let bus = target.connect(inbox).await?;
-        *lock(&self.bus) = bus;
+        *self.bus.lock() = bus;
         Ok(())
     }
-}
-
-/// Locks a mutex. No change can panic before it is complete, so the state is consistent even if the lock is
-/// poisoned.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the error of an attempt. If the attempt timed out and an earlier attempt was refused, returns the

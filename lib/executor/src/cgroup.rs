@@ -17,10 +17,10 @@ use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use backon::{BlockingRetryable, ExponentialBuilder};
+use parking_lot::Mutex;
 use rustix::fs::{Access, access};
 use schemas::limits::CPU_WEIGHT;
 use schemas::names::CellId;
@@ -129,7 +129,7 @@ impl Cgroups {
 
     /// Creates the group of a container.
     pub(crate) fn create_group(&self, group: &Path) -> io::Result<()> {
-        let _making = self.lock.lock().expect("no thread panics while creating a group");
+        let _making = self.lock.lock();
         self.make_base()?;
         make_group(group)
     }
@@ -149,13 +149,13 @@ impl Cgroups {
 
     /// Removes the groups that belong to none of the `known` containers.
     pub(crate) fn remove_strays(&self, known: &BTreeSet<String>) {
-        let _making = self.lock.lock().expect("no thread panics while removing a group");
+        let _making = self.lock.lock();
         remove_strays(&self.base, known);
     }
 
     /// Removes the base if it is empty.
     pub(crate) fn remove_base(&self) {
-        let _making = self.lock.lock().expect("no thread panics while removing a group");
+        let _making = self.lock.lock();
         remove_base(&self.base);
     }
 }

@@ -11,8 +11,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FlockOperation, flock};
 
 /// Number of ids in a range.
@@ -124,7 +124,7 @@ impl Ids {
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
-        self.ranges.lock().expect("no thread panics while holding the ranges")
+        self.ranges.lock()
     }
 }
 

@@ -9,9 +9,10 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::rename;
 use rustix::io::Errno;
 use tokio::sync::Notify;
@@ -130,7 +131,7 @@ impl Trash {
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.waiting.lock().expect("no thread panics while holding the list of the trash")
+        self.waiting.lock()
     }
 }
 

@@ -6,14 +6,15 @@
 //! lost. So after a rejection, the append reads the message after the expected sequence from the stream's
 //! leader, and compares the ids.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::context::{ContextBuilder, GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Info, RawMessageBuilder, RawMessageErrorKind, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{HeaderMap, Request, RequestErrorKind, header};
+use parking_lot::{Mutex, MutexGuard};
 use schemas::names::EntryId;
 use schemas::{Position, Subject};
 use serde::Deserialize;
@@ -86,7 +87,7 @@ impl History {
     }
 
     fn delivered(&self) -> MutexGuard<'_, Option<Delivered>> {
-        self.delivered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.delivered.lock()
     }
 }
 
@@ -436,7 +437,7 @@ impl JetStream {
     }
 
     fn lock_unreadable(&self) -> MutexGuard<'_, Option<String>> {
-        self.shared.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.unreadable.lock()
     }
 
     pub(super) async fn read(

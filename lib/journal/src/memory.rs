@@ -1,8 +1,9 @@
 //! The in-memory journal, for tests and the simulation.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use schemas::{Position, Subject};
 use tokio::sync::watch;
 
@@ -45,7 +46,7 @@ impl Memory {
 
     /// Locks the log. A poisoned lock is safe to use, because no change can panic before it is complete.
     fn log(&self) -> MutexGuard<'_, Log> {
-        self.shared.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.log.lock()
     }
 
     pub(super) fn append(&self, append: Append) -> Result<Position, AppendError> {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -47,7 +48,7 @@ pub struct Page {
 
 impl fmt::Debug for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page").field("sources", &self.lock().len()).finish_non_exhaustive()
+        f.debug_struct("Page").field("sources", &self.sources.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -74,7 +75,7 @@ impl Page {
 
     /// Adds a service to the page.
     pub fn add(&self, source: Arc<dyn Source>) {
-        self.lock().push(source);
+        self.sources.lock().push(source);
     }
 
     /// Returns the result of the liveness probe.
@@ -124,11 +125,7 @@ impl Page {
     }
 
     fn sources(&self) -> Vec<Arc<dyn Source>> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<dyn Source>>> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sources.lock().clone()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Cache of recently requested states. It serves the pages of a list, and repeated queries.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use schemas::{Position, Timestamp};
 use tokio::time::Instant;
 
@@ -18,7 +19,7 @@ pub(crate) struct StateCache {
 impl StateCache {
     /// Returns the state at a position.
     pub(crate) fn at(&self, position: Position) -> Option<Arc<PastState>> {
-        let mut all = self.lock();
+        let mut all = self.all.lock();
         let at = all.iter().position(|(_, then)| then.position() == position)?;
         let (_, then) = all.remove(at)?;
         all.push_back((Instant::now(), Arc::clone(&then)));
@@ -36,7 +37,7 @@ impl StateCache {
     }
 
     fn nearest(&self, fits: impl Fn(&PastState) -> bool) -> Option<Arc<PastState>> {
-        let all = self.lock();
+        let all = self.all.lock();
         let fitting = all.iter().map(|(_, then)| then).filter(|then| fits(then));
         fitting.max_by_key(|then| then.position()).cloned()
     }
@@ -44,7 +45,7 @@ impl StateCache {
     /// Adds a state. If the cache is full, the least recently requested state is evicted.
     pub(crate) fn insert(&self, then: PastState) -> Arc<PastState> {
         let then = Arc::new(then);
-        let mut all = self.lock();
+        let mut all = self.all.lock();
         all.retain(|(_, known)| known.position() != then.position());
         all.push_back((Instant::now(), Arc::clone(&then)));
         let over = all.len().saturating_sub(CACHED_STATES);
@@ -54,10 +55,6 @@ impl StateCache {
 
     /// Evicts states that have not been requested for `KEPT_FOR`.
     pub(crate) fn evict_idle(&self) {
-        self.lock().retain(|(asked, _)| asked.elapsed() < CACHE_TTL);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<PastState>)>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().retain(|(asked, _)| asked.elapsed() < CACHE_TTL);
     }
 }

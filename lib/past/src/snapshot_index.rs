@@ -7,8 +7,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use projections::cluster_log::QuarantinedPositions;
 use schemas::names::ClusterId;
 use schemas::{Position, Timestamp};
@@ -112,24 +112,24 @@ impl SnapshotIndex {
             return Err(format!("the journal ends at position {end}"));
         }
         let bytes = file.metadata().map_err(failed)?.len();
-        self.lock().rungs.insert(position, SnapshotInfo { latest: head.latest, bytes });
+        self.known.lock().rungs.insert(position, SnapshotInfo { latest: head.latest, bytes });
         Ok(())
     }
 
     /// Returns the highest snapshot at or below a position.
     pub(crate) fn highest_below(&self, position: Position) -> Option<Position> {
-        self.lock().rungs.range(..=position).next_back().map(|(position, _)| *position)
+        self.known.lock().rungs.range(..=position).next_back().map(|(position, _)| *position)
     }
 
     /// Returns the highest snapshot that has no decision later than a time.
     pub(crate) fn highest_before(&self, time: Timestamp) -> Option<Position> {
-        let known = self.lock();
+        let known = self.known.lock();
         known.rungs.iter().take_while(|(_, rung)| rung.latest <= time).last().map(|(position, _)| *position)
     }
 
     /// Returns all snapshots, in order.
     pub(crate) fn positions(&self) -> Vec<Position> {
-        self.lock().rungs.keys().copied().collect()
+        self.known.lock().rungs.keys().copied().collect()
     }
 
     /// Reads a snapshot. `None` if the index has no snapshot at this position, or if the snapshot had a
@@ -139,7 +139,7 @@ impl SnapshotIndex {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 // Another process has emptied the cache.
-                self.lock().rungs.remove(&position);
+                self.known.lock().rungs.remove(&position);
                 return None;
             }
             Err(error) => {
@@ -161,14 +161,14 @@ impl SnapshotIndex {
         create_private_folder(&self.folder)?;
         write_atomically(&self.path(then.position()), &bytes)?;
         let rung = SnapshotInfo { latest: then.latest, bytes: bytes.len() as u64 };
-        self.lock().rungs.insert(then.position(), rung);
+        self.known.lock().rungs.insert(then.position(), rung);
         Ok(())
     }
 
     /// Deletes a snapshot with a defect.
     pub(crate) fn discard(&self, position: Position, why: &str) {
         tracing::warn!(%position, why, "deleting a snapshot of the past");
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         known.rungs.remove(&position);
         known.discarded += 1;
         drop(known);
@@ -178,7 +178,7 @@ impl SnapshotIndex {
     /// Returns the position of the next missing snapshot for a log that ends at `end`. `None` if no snapshot
     /// is missing. Surplus snapshots are deleted.
     pub(crate) fn next_missing(&self, end: Position) -> Option<Position> {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         known.widen_spacing(end);
         let spacing = known.spacing;
         // The highest snapshot stays even between two regular positions, because a starting service continues
@@ -197,7 +197,7 @@ impl SnapshotIndex {
     /// Returns the position of the newest snapshot that is due for a log that ends at `end`. `None` if the
     /// highest existing snapshot is close enough to the end.
     pub(crate) fn newest_due(&self, end: Position) -> Option<Position> {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         known.widen_spacing(end);
         let highest = known.rungs.range(..=end).next_back().map_or(0, |(position, _)| position.0);
         let far = end.0.saturating_sub(highest) >= 2 * known.spacing;
@@ -207,14 +207,14 @@ impl SnapshotIndex {
     /// Returns `true` if a snapshot at `end` makes the next start faster, because many entries follow the
     /// highest snapshot.
     pub(crate) fn has_long_tail(&self, end: Position) -> bool {
-        let known = self.lock();
+        let known = self.known.lock();
         let highest = known.rungs.keys().next_back().copied().unwrap_or_default();
         end.0.saturating_sub(highest.0) * TAIL_DIVISOR >= known.spacing
     }
 
     /// Returns the status of the index.
     pub(crate) fn standing(&self) -> SnapshotIndexStatus {
-        let known = self.lock();
+        let known = self.known.lock();
         SnapshotIndexStatus {
             rungs: known.rungs.len(),
             bytes: known.rungs.values().map(|rung| rung.bytes).sum(),
@@ -226,10 +226,6 @@ impl SnapshotIndex {
 
     fn path(&self, position: Position) -> PathBuf {
         self.folder.join(format!("{:020}{SNAPSHOT_SUFFIX}", position.0))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, IndexState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

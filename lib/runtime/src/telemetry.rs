@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
@@ -52,7 +52,7 @@ impl DivertedLog {
     #[must_use]
     pub fn start() -> Self {
         let (sender, receiver) = sync_channel(DIVERSION_CAPACITY);
-        *DIVERSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        *DIVERSION.lock() = Some(sender);
         Self(receiver)
     }
 
@@ -65,7 +65,7 @@ impl DivertedLog {
 impl Drop for DivertedLog {
     /// Writes unread lines to standard error.
     fn drop(&mut self) {
-        DIVERSION.lock().unwrap_or_else(PoisonError::into_inner).take();
+        DIVERSION.lock().take();
         let mut out = io::stderr().lock();
         for line in self.0.try_iter() {
             // A failed write to standard error can't be reported anywhere.
@@ -79,7 +79,7 @@ struct LogWriter;
 
 impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut diversion = DIVERSION.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut diversion = DIVERSION.lock();
         if let Some(sender) = &*diversion {
             let text = String::from_utf8_lossy(bytes).trim_end().to_owned();
             match sender.try_send(text) {
@@ -141,7 +141,7 @@ mod tests {
         LogWriter.write_all(b"a line\n").unwrap();
         assert_eq!(diverted.lines().collect::<Vec<_>>(), ["a line"]);
         drop(diverted);
-        assert!(DIVERSION.lock().unwrap().is_none());
+        assert!(DIVERSION.lock().is_none());
         let twice = start(Some("off"), "muster=info", Format::Text).unwrap_err();
         assert!(matches!(twice, TelemetryError::Started(_)));
     }

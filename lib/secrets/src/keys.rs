@@ -4,8 +4,9 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use schemas::action::{Sealed, Secret};
 use schemas::secret::Binding;
 
@@ -172,7 +173,7 @@ impl KeyFile {
     /// Returns the current keys, after reading the file again if it has changed.
     fn current(&self) -> Result<Arc<Ring>, FileError> {
         let unreadable = |source: io::Error| FileError::Unreadable { path: self.path.clone(), source };
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.read.lock();
         let stamp = FileVersion::from_metadata(&fs::metadata(&self.path).map_err(unreadable)?);
         if let Some((known, ring)) = &*read
             && *known == stamp

@@ -1,9 +1,9 @@
 //! Ledger of the clients: every command with its outcome.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use client::Error;
+use parking_lot::Mutex;
 use schemas::message::Ack;
 use schemas::{Code, Position};
 use tokio::time::Instant;
@@ -58,36 +58,31 @@ impl Ledger {
             ) => Outcome::Unknown(error.to_string()),
         };
         let record = Record { request, what, sent_at, answered_at: Instant::now(), outcome };
-        self.lock().push(record);
+        self.0.lock().push(record);
     }
 
     /// Returns the number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.0.lock().len()
     }
 
     /// Returns the number of acknowledged commands.
     #[must_use]
     pub fn acknowledged(&self) -> usize {
         let is_done = |record: &&Record| matches!(record.outcome, Outcome::Acknowledged(_));
-        self.lock().iter().filter(is_done).count()
+        self.0.lock().iter().filter(is_done).count()
     }
 
     /// Returns `true` if no command has been recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.0.lock().is_empty()
     }
 
     /// Returns all records except the first `first` ones.
     #[must_use]
     pub fn after(&self, first: usize) -> Vec<Record> {
-        self.lock().get(first..).unwrap_or_default().to_vec()
-    }
-
-    /// Locks the records. Ignores poisoning, because each change is atomic.
-    fn lock(&self) -> MutexGuard<'_, Vec<Record>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().get(first..).unwrap_or_default().to_vec()
     }
 }

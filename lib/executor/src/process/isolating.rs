@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock};
 
+use parking_lot::{Mutex, RwLock};
 use schemas::container::Recipe;
 use schemas::definition::{Network, Sandbox};
 use schemas::isolation::Isolation;
@@ -53,11 +53,11 @@ impl ContainerIsolation {
     }
 
     fn host_isolation(&self) -> Option<HostIsolation> {
-        *self.found.read().unwrap_or_else(PoisonError::into_inner)
+        *self.found.read()
     }
 
     fn set_host_isolation(&self, found: Option<HostIsolation>) {
-        *self.found.write().unwrap_or_else(PoisonError::into_inner) = found;
+        *self.found.write() = found;
     }
 
     /// Returns the isolation layers of a new container.
@@ -154,7 +154,7 @@ impl ContainerIsolation {
         }
         // Several containers often start with the same image. Only one image is unpacked at a time, so the
         // later containers find the unpacked image.
-        let _unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _unpacking = self.unpacking.lock();
         let images = Images { data: &settings.data, trash, ids: self.ids().filter(|_| found.own_ids) };
         let image = images.get_or_unpack(&source.folder, source.tag.as_deref(), domain)?;
         let tree = RootFs::Folder { path: image.tree, user: image.user, environment: image.environment };

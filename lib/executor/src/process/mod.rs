@@ -30,10 +30,11 @@ use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -452,7 +453,7 @@ impl Executor {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().expect("no thread panics while holding the tasks");
+        let mut tasks = self.tasks.lock();
         while let Some(ended) = tasks.try_join_next() {
             if let Err(error) = ended {
                 tracing::error!(%error, "the keeper task of a container panicked");

@@ -9,8 +9,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::ops::RangeInclusive;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::{Mutex, MutexGuard};
 
+use parking_lot::{Mutex, MutexGuard};
 use schemas::container::PortMapping;
 use schemas::names::CellId;
 
@@ -101,7 +101,7 @@ impl Drop for Ports {
 }
 
 fn allocated() -> MutexGuard<'static, BTreeMap<u16, usize>> {
-    ALLOCATED.lock().expect("no thread panics while holding the ports")
+    ALLOCATED.lock()
 }
 
 fn release_process_wide(port: u16) {

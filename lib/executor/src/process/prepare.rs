@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
 
+use parking_lot::Mutex;
 use schemas::container::{PortMapping, Recipe};
 use schemas::names::InstanceGuid;
 
@@ -58,18 +58,18 @@ pub(super) struct Preparations(Mutex<BTreeMap<InstanceGuid, Option<Prepared>>>);
 impl Preparations {
     /// Records that a container is being prepared.
     pub(super) fn begin(&self, guid: InstanceGuid) {
-        self.lock().insert(guid, None);
+        self.0.lock().insert(guid, None);
     }
 
     /// Returns `true` if a container is being prepared and was not discarded.
     pub(super) fn is_wanted(&self, guid: InstanceGuid) -> bool {
-        self.lock().contains_key(&guid)
+        self.0.lock().contains_key(&guid)
     }
 
     /// Stores a prepared container until it is run. If the container was discarded during its preparation,
     /// the function returns the container to the caller.
     pub(super) fn finish(&self, prepared: Prepared) -> Option<Prepared> {
-        match self.lock().get_mut(&prepared.guid) {
+        match self.0.lock().get_mut(&prepared.guid) {
             Some(kept) => {
                 *kept = Some(prepared);
                 None
@@ -81,16 +81,12 @@ impl Preparations {
     /// Removes and returns a prepared container, so that the caller can run or discard it. `None` if there is
     /// no such container.
     pub(super) fn take(&self, guid: InstanceGuid) -> Option<Prepared> {
-        self.lock().remove(&guid)?
+        self.0.lock().remove(&guid)?
     }
 
     /// Removes and returns every prepared container.
     pub(super) fn take_all(&self) -> Vec<Prepared> {
-        std::mem::take(&mut *self.lock()).into_values().flatten().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<InstanceGuid, Option<Prepared>>> {
-        self.0.lock().expect("no thread panics while holding the preparations")
+        std::mem::take(&mut *self.0.lock()).into_values().flatten().collect()
     }
 }
 

@@ -2,9 +2,10 @@
 //! announce. A keeper is the task that manages one container.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use artifacts::Store;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, OnceCell, Semaphore, mpsc, watch};
 
 use schemas::container::{Container, ContainerState, PortMapping, RunResult};
@@ -122,7 +123,7 @@ impl Shared {
         hidden: bool,
     ) -> Option<watch::Receiver<Order>> {
         let guid = container.instance_guid;
-        let mut register = self.lock();
+        let mut register = self.register.lock();
         if register.containers.contains_key(&guid) {
             return None;
         }
@@ -140,7 +141,7 @@ impl Shared {
     /// Sends an order to a container's keeper. Does nothing if the keeper already has this order or an order
     /// that overrides it.
     pub(super) fn order(&self, guid: InstanceGuid, order: Order) {
-        if let Some(entry) = self.lock().containers.get(&guid) {
+        if let Some(entry) = self.register.lock().containers.get(&guid) {
             entry.order.send_if_modified(|current| {
                 let greater = order > *current;
                 *current = order.max(*current);
@@ -152,7 +153,7 @@ impl Shared {
     /// Announces the state of a container. A state is ignored if it precedes the last announced state in the
     /// life cycle.
     pub(super) fn announce(&self, guid: InstanceGuid, state: ContainerState) {
-        let mut register = self.lock();
+        let mut register = self.register.lock();
         let Some(entry) = register.containers.get_mut(&guid) else { return };
         if state_rank(&state) <= state_rank(&entry.container.state) {
             return;
@@ -169,7 +170,7 @@ impl Shared {
     /// Removes a container from the register and releases its ports.
     pub(super) fn unregister(&self, guid: InstanceGuid, ports: &[PortMapping]) {
         self.ports().release(ports);
-        let mut register = self.lock();
+        let mut register = self.register.lock();
         register.containers.remove(&guid);
         register.unannounced.remove(&guid);
         drop(register);
@@ -177,19 +178,19 @@ impl Shared {
     }
 
     pub(super) fn get(&self, guid: InstanceGuid) -> Option<Container> {
-        self.lock().containers.get(&guid).map(|entry| entry.container.clone())
+        self.register.lock().containers.get(&guid).map(|entry| entry.container.clone())
     }
 
     /// Returns all containers that are not hidden.
     pub(super) fn list(&self) -> Vec<Container> {
-        let register = self.lock();
+        let register = self.register.lock();
         let shown = register.containers.values().filter(|entry| !entry.hidden);
         shown.map(|entry| entry.container.clone()).collect()
     }
 
     /// Returns the guids of all containers.
     pub(super) fn guids(&self) -> Vec<InstanceGuid> {
-        self.lock().containers.keys().copied().collect()
+        self.register.lock().containers.keys().copied().collect()
     }
 
     /// Waits until a container is completed. The container must not be deleted during the wait.
@@ -214,8 +215,8 @@ impl Shared {
         loop {
             let moved = self.lifecycle_changed.notified();
             let there = match guid {
-                Some(guid) => self.lock().containers.contains_key(&guid),
-                None => !self.lock().containers.is_empty(),
+                Some(guid) => self.register.lock().containers.contains_key(&guid),
+                None => !self.register.lock().containers.is_empty(),
             };
             if !there {
                 return;
@@ -237,17 +238,13 @@ impl Shared {
     }
 
     fn pop_unannounced(&self) -> Option<Container> {
-        let mut register = self.lock();
+        let mut register = self.register.lock();
         let guid = register.unannounced.pop_first()?;
         register.containers.get(&guid).map(|entry| entry.container.clone())
     }
 
     pub(super) fn ports(&self) -> MutexGuard<'_, Ports> {
-        self.ports.lock().expect("no thread panics while holding the ports")
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Register> {
-        self.register.lock().expect("no thread panics while holding the register")
+        self.ports.lock()
     }
 }
 

@@ -21,8 +21,9 @@ pub mod schemata;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
 
 use self::list::Mutation;
 use self::report::{Report, Row};
@@ -104,7 +105,7 @@ fn run_all(
     let work = || {
         while let Some((number, mutation)) = mutations.get(next.fetch_add(1, Ordering::Relaxed)) {
             let row = run(*number, mutation).map(|ran| Row { mutation: mutation.clone(), ran });
-            done.lock().expect("no thread panics").push((*number, row));
+            done.lock().push((*number, row));
         }
     };
     std::thread::scope(|scope| {
@@ -113,7 +114,7 @@ fn run_all(
             scope.spawn(work);
         }
     });
-    let mut rows = done.into_inner().expect("no thread panics");
+    let mut rows = done.into_inner();
     rows.sort_by_key(|(number, _)| *number);
     rows.into_iter().map(|(_, row)| row).collect()
 }
