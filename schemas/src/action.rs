@@ -242,13 +242,13 @@ pub enum Secret {
 pub struct Sealed {
     /// Name of the sealing key.
     pub key: String,
-    /// Nonce, ciphertext and tag, in base64.
+    /// Version of the format, synthetic initialization vector and ciphertext, in base64.
     pub data: String,
 }
 
 impl Sealed {
-    /// Bytes that sealing adds to a text: a nonce and a tag.
-    pub const OVERHEAD: usize = 12 + 16;
+    /// Bytes that sealing adds to a text: a version and a synthetic initialization vector.
+    pub const OVERHEAD: usize = 1 + 16;
 
     /// Returns the length of the sealed text in bytes. Only this property is visible without the key.
     #[must_use]

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use schemas::action::{Sealed, Secret};
 use schemas::secret::Binding;
 
+use crate::key::FORMAT;
 use crate::ring::{FileError, Ring};
 
 /// Secrets keys of a program: the keys of a key file, or no keys. The file is read again after every change,
@@ -70,6 +71,13 @@ pub enum OpenError {
     /// The value was sealed for another place (its binding to an owner and a use), or is damaged.
     #[error("is sealed with key {0} for another place, or is damaged")]
     Foreign(String),
+    /// The value is sealed in the format of another version of the program, or is damaged.
+    #[error("is sealed with key {key} in format {format}: expected format {FORMAT}; set the secret again")]
+    Format {
+        /// Id of the key that sealed the value.
+        key: String,
+        format: u8,
+    },
     /// The key file is unusable.
     #[error("is sealed with key {key}")]
     File {
@@ -86,7 +94,7 @@ impl OpenError {
     pub fn describe_for(&self, who: &str) -> String {
         match self {
             Self::UnknownKey(key) => format!("is sealed with key {key}, which {who} does not have"),
-            Self::Foreign(_) => self.to_string(),
+            Self::Foreign(_) | Self::Format { .. } => self.to_string(),
             Self::File { key, source } => {
                 format!("is sealed with key {key}, which {who} cannot read: {}", chain(source))
             }
@@ -130,14 +138,14 @@ impl Keys {
     /// Opens a value that was sealed for this place.
     ///
     /// # Errors
-    /// Returns an error if the key is missing, the value was sealed for another place or is damaged, or the
-    /// key file is unusable.
+    /// Returns an error if the key is missing, the value was sealed for another place, in another format or is
+    /// damaged, or the key file is unusable.
     pub fn open(&self, place: &Binding, sealed: &Sealed) -> Result<String, OpenError> {
         let unknown = || OpenError::UnknownKey(sealed.key.clone());
         let file = self.0.as_ref().ok_or_else(unknown)?;
         let ring = file.current().map_err(|source| OpenError::File { key: sealed.key.clone(), source })?;
         let key = ring.find(&sealed.key).ok_or_else(unknown)?;
-        key.open(place, sealed).ok_or_else(|| OpenError::Foreign(sealed.key.clone()))
+        key.open(place, sealed)
     }
 
     /// Returns the function that a BBS applies to the secrets of new processes and tasks before it decides.

@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `key.rs` | one key: sealing and opening, AES-256-GCM by `ring` |
+//! | `key.rs` | one key: sealing and opening, AES-256-SIV |
 //! | `ring.rs` | several keys by id, of which the last one seals; their file |
 //! | `keys.rs` | keys of a program; reloads the file when it changes |
 //!

@@ -56,7 +56,7 @@ proptest! {
         let key = Key::new(bytes, Timestamp(0));
         let sealed = key.seal(&web(), &text);
         assert_eq!(sealed.text_bytes(), text.len());
-        assert_eq!(key.open(&web(), &sealed), Some(text));
+        assert_eq!(key.open(&web(), &sealed).unwrap(), text);
     }
 
     #[test]
@@ -66,7 +66,7 @@ proptest! {
         let at = at % data.len();
         data[at] ^= 1 << bit;
         let changed = Sealed { data: data_encoding::BASE64.encode(&data), ..sealed };
-        assert_eq!(key(1).open(&web(), &changed), None);
+        assert!(key(1).open(&web(), &changed).is_err());
     }
 }
 
@@ -88,9 +88,9 @@ fn sealing_is_deterministic_per_place_text_and_key() {
     ];
     for other in others {
         assert_ne!(one.seal(&other, MARKER).data, sealed.data, "{other:?}");
-        assert_eq!(one.open(&other, &sealed), None, "{other:?}");
+        assert!(matches!(one.open(&other, &sealed), Err(OpenError::Foreign(_))), "{other:?}");
     }
-    assert_eq!(key(2).open(&web(), &sealed), None);
+    assert!(matches!(key(2).open(&web(), &sealed), Err(OpenError::Foreign(_))));
     let launched = Owner::of_task(&TaskGuid::new("web--now-17").unwrap());
     assert_eq!(launched, Owner::Periodic(PeriodicGuid::new("web").unwrap()));
 }
@@ -98,11 +98,24 @@ fn sealing_is_deterministic_per_place_text_and_key() {
 /// The result of sealing must never change, because logs contain sealed values.
 #[test]
 fn sealed_format_is_stable() {
-    let sealed = Sealed {
-        key: "aa0edabc".into(),
-        data: "adMZguAODzng/1sFRw2rbaxcskhJ+zrUgc2bjH9NRYh1+Rob3HRJyuGzYv23cA==".into(),
-    };
+    let sealed =
+        Sealed { key: "aa0edabc".into(), data: "AbOexYav5LS8jG+ghDG/wIZMzvWbYfoGL0R4CK4fSKRwomA=".into() };
     assert_eq!(key(1).seal(&web(), MARKER), sealed);
+}
+
+#[test]
+fn value_of_another_format_is_refused_with_its_version() {
+    let sealed = key(1).seal(&web(), MARKER);
+    let mut data = data_encoding::BASE64.decode(sealed.data.as_bytes()).unwrap();
+    data[0] = 0;
+    let other = Sealed { data: data_encoding::BASE64.encode(&data), ..sealed.clone() };
+    let refused = key(1).open(&web(), &other).unwrap_err();
+    assert_eq!(
+        refused.describe_for("this cell"),
+        "is sealed with key aa0edabc in format 0: expected format 1; set the secret again"
+    );
+    let empty = Sealed { data: String::new(), ..sealed };
+    assert!(matches!(key(1).open(&web(), &empty), Err(OpenError::Foreign(_))));
 }
 
 #[test]
