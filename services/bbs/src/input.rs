@@ -124,6 +124,7 @@ pub enum AppendFailure {
 }
 
 /// A request for a change.
+#[expect(clippy::large_enum_variant, reason = "most requests are commands of clients, the largest variant")]
 #[derive(Clone, Debug)]
 pub enum ChangeRequest {
     /// A command of a client in a domain.
