@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use data_encoding::BASE64;
+use parking_lot::Mutex;
 use schemas::Timestamp;
 use serde::Serialize;
 use text::words::{escape_json, escape_text};
@@ -158,19 +158,11 @@ impl Output {
 }
 
 /// JSON results of the running command. [`finish`] writes them.
-static ANSWER: Answer = Answer(Mutex::new(Values { values: vec![], is_list: false }));
-
-struct Answer(Mutex<Values>);
+static ANSWER: Mutex<Values> = Mutex::new(Values { values: vec![], is_list: false });
 
 struct Values {
     values: Vec<String>,
     is_list: bool,
-}
-
-impl Answer {
-    fn lock(&self) -> MutexGuard<'_, Values> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Values {

@@ -2,8 +2,8 @@
 //! how the program exits.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cli_base::failure::Failure;
@@ -12,6 +12,7 @@ use crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{event, execute, queue};
+use parking_lot::Mutex;
 use runtime::exit::Exit;
 use tokio::sync::mpsc;
 
@@ -150,12 +151,8 @@ impl Drop for Screen {
     }
 }
 
-fn lock_terminal() -> MutexGuard<'static, bool> {
-    IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn take_terminal(has_keys: bool) -> io::Result<()> {
-    let mut drawn_on = lock_terminal();
+    let mut drawn_on = IS_TAKEN.lock();
     *drawn_on = true;
     if has_keys {
         enable_raw_mode()?;
@@ -165,7 +162,7 @@ fn take_terminal(has_keys: bool) -> io::Result<()> {
 
 /// Restores the terminal once. Errors are ignored, because there is no place to show them.
 fn restore_terminal() {
-    let mut drawn_on = lock_terminal();
+    let mut drawn_on = IS_TAKEN.lock();
     if std::mem::take(&mut *drawn_on) {
         drop(execute!(io::stdout(), Show, LeaveAlternateScreen));
         drop(disable_raw_mode());

@@ -83,7 +83,7 @@ async fn run_machine(
     stop: &CancellationToken,
 ) -> Result<(), RunError> {
     let (inputs, mut receiver) = mpsc::channel(INPUT_CAPACITY);
-    let fatal = Arc::new(std::sync::Mutex::new(None));
+    let fatal = Arc::new(parking_lot::Mutex::new(None));
     let ends = stop.child_token();
     subscribe(&bus, &inputs).await?;
     let (reader, world) = begin.from;
@@ -101,12 +101,12 @@ async fn run_machine(
         beats.step_down(services, &beat).await;
     }
     follower.abort();
-    let fatal = fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    let fatal = fatal.lock().take();
     fatal.map_or(Ok(()), Err)
 }
 
 /// Error that ended the follower of the journal. `run_machine` returns this error.
-type Fatal = Arc<std::sync::Mutex<Option<RunError>>>;
+type Fatal = Arc<parking_lot::Mutex<Option<RunError>>>;
 
 async fn follow(
     journal: Journal,
@@ -117,7 +117,7 @@ async fn follow(
 ) {
     let read = |recorded| input(&mut reader, recorded);
     if let Err(why) = follower::follow(&journal, after, &inputs, Input::CaughtUp, read).await {
-        *fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(why);
+        *fatal.lock() = Some(why);
         ends.cancel();
     }
 }

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bbs::callbacks::CallbackResult;
 use bbs::{AppendFailure, Bbs, Config, Effect, Input, LogCheckError, Reply};
 use bus::{Bus, LogLimit, ReplyTo, truncated};
 use journal::{Append, AppendError, Facts, Journal, JournalError, StoredEntry};
+use parking_lot::Mutex;
 use projections::cluster_log::{QuarantineOrder, QuarantinedPositions};
 use projections::{Observed, Reader, WorldSnapshot};
 use schemas::action::Secret;
@@ -362,7 +363,7 @@ async fn shut_down(
     {
         tracing::warn!("can't save a snapshot for the next start: {}", chain(&error));
     }
-    let fatal = lock(&driver.fatal).take();
+    let fatal = driver.fatal.lock().take();
     fatal.map_or(Ok(false), Err)
 }
 
@@ -406,14 +407,10 @@ fn log_row(facts: Facts, unreadable: Option<String>) -> LogRow {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 impl Driver {
     /// Ends the program because of an error that only an operator can fix.
     fn halt(&self, why: RunError) {
-        lock(&self.fatal).get_or_insert(why);
+        self.fatal.lock().get_or_insert(why);
         self.ends.cancel();
     }
 
@@ -447,7 +444,7 @@ impl Driver {
 
     /// Records the arrival of a leader heartbeat.
     pub(super) fn record_leader_heartbeat(&self) {
-        *lock(&self.last_leader_heartbeat) = Some(Instant::now());
+        *self.last_leader_heartbeat.lock() = Some(Instant::now());
     }
 
     /// Quarantines the entry at a position. If another BBS leads, the request is refused, because that BBS
@@ -457,7 +454,7 @@ impl Driver {
         order: QuarantineOrder,
         patience: Option<Duration>,
     ) -> Result<Ack, Refusal> {
-        let heard = *lock(&self.last_leader_heartbeat);
+        let heard = *self.last_leader_heartbeat.lock();
         if let (Some((_, stopped)), Some(heard)) = (self.stopped.get(), heard)
             && heard.duration_since(*stopped) > STOP_GRACE_PERIOD
             && heard.elapsed() < LEADER_TIMEOUT
@@ -475,7 +472,7 @@ impl Driver {
             let (subject, why) = (truncated(&subject.to_string()), truncated(&reason));
             tracing::warn!(%position, "position {position} on {subject} is quarantined: {why}");
         });
-        let mut all = lock(&self.quarantine_reasons);
+        let mut all = self.quarantine_reasons.lock();
         all.insert(position, reason);
         if all.len() > QUARANTINE_REASONS {
             all.pop_first();
@@ -484,7 +481,7 @@ impl Driver {
 
     /// Returns the reason for the quarantine of a position. `None` if the reason is not known.
     pub(super) fn quarantine_reason(&self, position: Position) -> Option<String> {
-        lock(&self.quarantine_reasons).get(&position).cloned()
+        self.quarantine_reasons.lock().get(&position).cloned()
     }
 
     /// Passes the time of the NATS server to the machine at intervals. Returns if the journal has no server.
@@ -521,7 +518,7 @@ impl Driver {
 
     /// Returns a copy of the reader. The reader distinguishes valid entries from quarantined entries.
     pub(super) fn reader(&self) -> Reader {
-        lock(&self.reader).clone()
+        self.reader.lock().clone()
     }
 
     /// Returns a receiver of the last followed position.
@@ -536,11 +533,11 @@ impl Driver {
 
     /// Returns the last followed position on a subject.
     pub(super) fn last_position(&self, subject: &Subject) -> Position {
-        lock(&self.last_positions).get(&subject.to_string()).copied().unwrap_or_default()
+        self.last_positions.lock().get(&subject.to_string()).copied().unwrap_or_default()
     }
 
     fn note_position(&self, subject: &str, position: Position) {
-        let mut last = lock(&self.last_positions);
+        let mut last = self.last_positions.lock();
         match last.get_mut(subject) {
             Some(known) => *known = position,
             None => drop(last.insert(subject.to_owned(), position)),
@@ -553,7 +550,7 @@ impl Driver {
             let StoredEntry { position, subject, entry, bytes } = recorded;
             if subject.strip_prefix(EVENT_ROOT) == Some("cluster") {
                 // The machine reports errors in this entry.
-                drop(lock(&self.reader).read(position, &subject, &bytes));
+                drop(self.reader.lock().read(position, &subject, &bytes));
             }
             self.note_position(&subject, position);
             self.followed_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -809,7 +806,7 @@ impl Driver {
 
     /// Subscribes to commands, or unsubscribes because another BBS handles them.
     fn set_listening(self: &Arc<Self>, listens: bool) {
-        let mut leading = lock(&self.leading);
+        let mut leading = self.leading.lock();
         leading.cancel();
         *leading = self.ends.child_token();
         if listens {

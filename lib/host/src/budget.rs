@@ -2,8 +2,9 @@
 //! above the limit is refused at once and does not delay other clients.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use schemas::bus::BusSubject;
 use schemas::caller::Caller;
 use schemas::limits::{
@@ -109,7 +110,7 @@ impl Budget {
     }
 
     fn admit(self: &Arc<Self>, name: String) -> Result<Ticket, Refusal> {
-        let mut used = self.lock();
+        let mut used = self.used.lock();
         let of_name = used.by_name.get(&name).copied().unwrap_or(0);
         let (whose, limit) = if of_name >= self.each {
             (name.as_str(), self.each)
@@ -127,15 +128,11 @@ impl Budget {
         );
         Err(Refusal::new(Code::Overloaded, why))
     }
-
-    fn lock(&self) -> MutexGuard<'_, Usage> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut used = self.budget.lock();
+        let mut used = self.budget.used.lock();
         used.all -= 1;
         if let Some(count) = used.by_name.get_mut(&self.name) {
             *count -= 1;
@@ -169,7 +166,10 @@ mod tests {
         drop(first);
         assert!(admit("a").is_ok() && admit("c").is_ok());
         drop(other);
-        assert!(budget.lock().by_name.is_empty() && budget.lock().all == 0, "all tickets were released");
+        assert!(
+            budget.used.lock().by_name.is_empty() && budget.used.lock().all == 0,
+            "all tickets were released"
+        );
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //! for some time before an election. This time starts when the service subscribes, and not when it has read
 //! the log.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bus::{Bus, BusError, Subscription};
 use election::{Election, HEARTBEAT_INTERVAL};
+use parking_lot::Mutex;
 use schemas::bus::{BusPattern, LeaderRole};
 use schemas::cluster::Leader;
 use schemas::codec;
@@ -38,13 +39,13 @@ impl ElectionListener {
     /// Sets the leader that the log names. The log must have been read after the subscription, so that a
     /// heartbeat of a live leader is not missed.
     pub(super) fn set_leader(&self, leader: Option<&Leader>) {
-        lock(&self.election).follow(leader, clock::now());
+        self.election.lock().follow(leader, clock::now());
     }
 
     /// Returns the election with the heartbeats so far. After this call, the caller has to receive further
     /// heartbeats.
     pub(super) fn into_election(self) -> Election {
-        lock(&self.election).clone()
+        self.election.lock().clone()
     }
 }
 
@@ -56,14 +57,10 @@ async fn listen(mut beats: Subscription, election: Arc<Mutex<Election>>) {
             incoming = beats.next() => {
                 let Some(incoming) = incoming else { return };
                 if let Ok((beat, _)) = codec::decode::<LeaderHeartbeat>(&incoming.payload) {
-                    lock(&election).record_heartbeat(&beat, clock::now());
+                    election.lock().record_heartbeat(&beat, clock::now());
                 }
             }
-            _ = looks.tick() => lock(&election).poll(clock::now()),
+            _ = looks.tick() => election.lock().poll(clock::now()),
         }
     }
-}
-
-fn lock(election: &Mutex<Election>) -> MutexGuard<'_, Election> {
-    election.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,11 +12,12 @@
 //! program remains available for some time.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::BASE64;
 use executor::process::{ExecEvent, ExecInput, ExecOutput, Executor};
+use parking_lot::Mutex;
 use schemas::exec::{ExecEnd, ExecIo, ExecIoReply, ForwardedExecIo, OutputChunk, Stream, TerminalSize};
 use schemas::limits::{EXEC_IO_BYTES, EXEC_IO_WAIT_MS};
 use schemas::message::StartExec;
@@ -103,7 +104,7 @@ impl ExecSessions {
         let program = Arc::new(Program::new());
         let name = (enter.domain.clone(), enter.client.clone(), enter.request_id.clone());
         {
-            let mut all = lock(&self.0);
+            let mut all = self.0.lock();
             if all.contains_key(&name) {
                 // The order was delivered twice.
                 return;
@@ -125,7 +126,7 @@ impl ExecSessions {
                 program.finish(end);
             }
             program.removable().await;
-            lock(&talks.0).remove(&name);
+            talks.0.lock().remove(&name);
         });
     }
 
@@ -136,7 +137,7 @@ impl ExecSessions {
     ) -> Result<ExecIoReply, Refusal> {
         let ExecIo { request_id, cell_id, .. } = &io;
         let name = (domain, client, request_id.clone());
-        let found = lock(&self.0).get(&name).cloned();
+        let found = self.0.lock().get(&name).cloned();
         let program = found.ok_or_else(|| {
             Refusal::not_found(format!("a program of this client's request {request_id} on cell {cell_id}"))
         })?;
@@ -190,7 +191,7 @@ impl Program {
                 ExecEvent::Ended(end) => return end,
             }
             let mut fetched = self.output_changed.subscribe();
-            while lock(&self.state).buffered >= MAX_OUTPUT_BYTES {
+            while self.state.lock().buffered >= MAX_OUTPUT_BYTES {
                 if fetched.changed().await.is_err() {
                     break;
                 }
@@ -209,7 +210,7 @@ impl Program {
                 }
                 NextAction::Write(bytes) => tokio::select! {
                     written = input.write(&bytes) => match written {
-                        Ok(count) => drop(lock(&self.state).input.drain(..count)),
+                        Ok(count) => drop(self.state.lock().input.drain(..count)),
                         Err(error) => return format!("can't write to the program: {error}"),
                     },
                     // A program that does not read its input can still be resized.
@@ -225,7 +226,7 @@ impl Program {
     }
 
     fn next_action(&self) -> NextAction {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(size) = state.size.take() {
             NextAction::Resize(size)
         } else if !state.input.is_empty() {
@@ -240,7 +241,7 @@ impl Program {
     /// Waits until the client has been silent for too long.
     async fn client_timeout(&self) {
         loop {
-            let until = lock(&self.state).last_message + CLIENT_TIMEOUT;
+            let until = self.state.lock().last_message + CLIENT_TIMEOUT;
             if Instant::now() >= until {
                 return;
             }
@@ -257,7 +258,7 @@ impl Program {
     }
 
     fn push_output(&self, stream: Stream, bytes: Vec<u8>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.buffered += bytes.len();
         state.output.push_back((stream, bytes));
         drop(state);
@@ -265,11 +266,11 @@ impl Program {
     }
 
     fn is_running(&self) -> bool {
-        lock(&self.state).end.is_none()
+        self.state.lock().end.is_none()
     }
 
     fn finish(&self, end: ExecEnd) {
-        lock(&self.state).end = Some(end);
+        self.state.lock().end = Some(end);
         self.output_changed.send_replace(());
     }
 
@@ -281,7 +282,7 @@ impl Program {
         if bytes.len() > EXEC_IO_BYTES {
             return Err(bad("input", format!("has {} bytes: expected at most {EXEC_IO_BYTES}", bytes.len())));
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.last_message = Instant::now();
         let known =
             state.input_next.checked_sub(talk.input_from).and_then(|known| usize::try_from(known).ok());
@@ -312,7 +313,7 @@ impl Program {
 
     /// Returns a reply without output.
     fn nothing(&self) -> ExecIoReply {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         ExecIoReply { output: vec![], output_next: state.fetched, input_next: state.input_next, end: None }
     }
 
@@ -321,7 +322,7 @@ impl Program {
         let mut said = self.output_changed.subscribe();
         loop {
             {
-                let state = lock(&self.state);
+                let state = self.state.lock();
                 if state.end.is_some() || state.fetched + state.buffered as u64 > from {
                     return;
                 }
@@ -334,7 +335,7 @@ impl Program {
 
     /// Returns the output after this offset.
     fn output_reply(&self, from: u64) -> Result<ExecIoReply, Refusal> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         // Another request of the same client may have fetched output since.
         state.drop_before(from)?;
         let (mut output, mut room) = (vec![], EXEC_IO_BYTES);
@@ -382,12 +383,6 @@ fn bad(field: &str, problem: String) -> Refusal {
     Refusal::invalid(vec![BadField { field: field.to_owned(), problem }])
 }
 
-/// Locks a mutex. The state is consistent even if the mutex is poisoned, because no code panics halfway
-/// through a change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use schemas::Code;
@@ -414,7 +409,7 @@ mod tests {
     fn with(program: &Arc<Program>) -> ExecSessions {
         let talks = ExecSessions::default();
         let (domain, client) = client_named("me");
-        lock(&talks.0).insert((domain, client, request()), Arc::clone(program));
+        talks.0.lock().insert((domain, client, request()), Arc::clone(program));
         talks
     }
 
@@ -430,7 +425,7 @@ mod tests {
     }
 
     fn pending_input(program: &Program) -> Vec<u8> {
-        lock(&program.state).input.iter().copied().collect()
+        program.state.lock().input.iter().copied().collect()
     }
 
     #[tokio::test]
@@ -485,11 +480,11 @@ mod tests {
         let most = "x".repeat(EXEC_IO_BYTES);
         let told = says(&talks, ExecIo { input_eof: true, ..input(4, &most) }).await.unwrap();
         assert_eq!(told.input_next, MAX_INPUT_BYTES as u64);
-        assert!(!lock(&program.state).input_ends);
-        lock(&program.state).input.clear();
+        assert!(!program.state.lock().input_ends);
+        program.state.lock().input.clear();
         let rest = ExecIo { input_eof: true, ..input(told.input_next, "xxxx") };
         assert_eq!(says(&talks, rest).await.unwrap().input_next, told.input_next + 4);
-        assert!(lock(&program.state).input_ends);
+        assert!(program.state.lock().input_ends);
     }
 
     #[tokio::test]

@@ -1,9 +1,8 @@
 //! Messages of a BBS or an auctioneer that are repeated: its presence, its leader heartbeats, and the
 //! notification of reps after an election.
 
-use std::sync::{Mutex, PoisonError};
-
 use bus::Bus;
+use parking_lot::Mutex;
 use schemas::bus::{BusSubject, LeaderRole};
 use schemas::cluster::Role;
 use schemas::codec::{self, Form};
@@ -46,7 +45,7 @@ impl LeaderHeartbeats {
 
     /// Counts a heartbeat. Returns the number of heartbeats in the term.
     fn count(&self, term: u64) -> u32 {
-        let mut told = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.sent.lock();
         *told = (term, if told.0 == term { told.1.saturating_add(1) } else { 1 });
         told.1
     }

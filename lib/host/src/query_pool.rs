@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 use std::num::NonZero;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use bbs::{Query, Reply};
+use parking_lot::Mutex;
 use projections::{Observed, WorldSnapshot};
 use schemas::limits::{WORLD_SNAPSHOT_HELD_MS, WORLD_SNAPSHOTS_HELD};
 use schemas::query::Cursor;
@@ -103,7 +103,7 @@ impl QueryPool {
     /// Returns the World snapshot that a cursor names. `None` if the pool does not keep this snapshot.
     pub(super) fn held(&self, cursor: &Cursor) -> Option<(WorldSnapshot, Observed)> {
         let now = Instant::now();
-        let held = self.lock();
+        let held = self.held.lock();
         let one = held.iter().find(|held| held.picture.position() == cursor.position && held.until > now);
         one.map(|held| (held.picture.clone(), held.observed.clone()))
     }
@@ -112,7 +112,7 @@ impl QueryPool {
         let now = Instant::now();
         let until = now + Duration::from_millis(WORLD_SNAPSHOT_HELD_MS);
         let position: Position = picture.position();
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         held.retain(|held| held.until > now);
         if let Some(known) = held.iter_mut().find(|held| held.picture.position() == position) {
             known.until = until;
@@ -122,10 +122,6 @@ impl QueryPool {
             held.pop_front();
         }
         held.push_back(HeldSnapshot { until, picture, observed });
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<HeldSnapshot>> {
-        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Effect driver of a rep: carries out the effects that the state machine of the rep returns.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bus::{Bus, BusError, Incoming, LogLimit, ReplyTo, truncated};
 use executor::process::FilesError;
+use parking_lot::Mutex;
 use rep::{Effect, Input, Level, Rep};
 use schemas::bus::{BusPattern, BusSubject};
 use schemas::caller::Caller;
@@ -64,10 +65,6 @@ pub enum RunOutcome {
     Dismissed,
     /// The rep accepted a restored log.
     Accepted,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Driver {
@@ -290,7 +287,7 @@ impl Driver {
                     Some(known.conflict(&self.cell, &there))
                 }
             };
-            let before = std::mem::replace(&mut *lock(&self.conflict), why.clone());
+            let before = std::mem::replace(&mut *self.conflict.lock(), why.clone());
             match (why, before) {
                 (Some(why), before) if before.is_none() => tracing::error!("{why}"),
                 (None, Some(_)) => {
@@ -302,7 +299,7 @@ impl Driver {
     }
 
     fn conflict(&self) -> Option<String> {
-        lock(&self.conflict).clone()
+        self.conflict.lock().clone()
     }
 
     /// Marks a heartbeat as unhealthy while the logs conflict. The machine does not know about this conflict,

@@ -1,11 +1,11 @@
 //! Requests between services: in postcard if both sides were built from the same schema, otherwise in JSON.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bus::{Bus, LogLimit, ReplyTo, truncated};
+use parking_lot::Mutex;
 use schemas::codec::{self, Form};
 use schemas::message::Answer;
 use schemas::{Code, Refusal};
@@ -108,20 +108,16 @@ impl<T> Default for PendingRequests<T> {
 impl<T> PendingRequests<T> {
     pub(crate) fn add(&self, requester: T) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(number, requester);
+        self.callers.lock().insert(number, requester);
         number
     }
 
     pub(crate) fn take(&self, number: u64) -> Option<T> {
-        self.lock().remove(&number)
+        self.callers.lock().remove(&number)
     }
 
     pub(crate) fn take_all(&self) -> Vec<T> {
-        std::mem::take(&mut *self.lock()).into_values().collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, T>> {
-        self.callers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        std::mem::take(&mut *self.callers.lock()).into_values().collect()
     }
 }
 

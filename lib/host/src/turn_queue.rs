@@ -1,9 +1,10 @@
 //! Queues in which client names take turns, so that a busy client does not delay the others.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bbs::Input;
 use bbs::queue::FairQueue;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use super::drive::Source;
@@ -27,13 +28,13 @@ impl<T> Default for TurnQueue<T> {
 impl<T> TurnQueue<T> {
     /// Appends an item to the queue of a name. Never waits.
     pub(super) fn push(&self, name: &str, what: T) {
-        self.lock().push(name.to_owned(), what);
+        self.waiting.lock().push(name.to_owned(), what);
         self.arrived.notify_one();
     }
 
     /// Takes the oldest item of the name whose turn it is.
     fn take(&self) -> Option<T> {
-        self.lock().pop()
+        self.waiting.lock().pop()
     }
 
     /// Takes the next item, and waits for one if necessary. Cancel-safe.
@@ -45,10 +46,6 @@ impl<T> TurnQueue<T> {
             // `Notify` keeps a notification that arrived since the check.
             self.arrived.notified().await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, FairQueue<String, T>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Refusals of a BBS without a journal. Queries and commands are refused with the reason, so that clients do
 //! not time out.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bus::{Bus, Incoming};
+use parking_lot::Mutex;
 use schemas::bus::{BusPattern, BusSubject};
 use schemas::codec::Form;
 use schemas::{Code, Refusal};
@@ -32,7 +33,7 @@ impl NoJournalResponder {
 
     /// Refuses requests for this reason from now on.
     pub(crate) fn refuse(&self, why: &str) {
-        let before = self.reason.lock().unwrap_or_else(PoisonError::into_inner).replace(why.to_owned());
+        let before = self.reason.lock().replace(why.to_owned());
         if before.is_some() {
             return;
         }
@@ -55,7 +56,7 @@ async fn refuse_all(bus: Bus, pattern: BusPattern, why: Arc<Mutex<Option<String>
         Err(error) => return tracing::warn!(%error, "can't report to clients why this BBS is waiting"),
     };
     while let Some(incoming) = asked.next().await {
-        let why = why.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+        let why = why.lock().clone().unwrap_or_default();
         refuse(&bus, &incoming, why).await;
     }
 }

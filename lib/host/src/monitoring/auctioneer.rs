@@ -1,7 +1,7 @@
 //! Metrics and probes of an auctioneer.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 
 use auctioneer::{Auctioneer, Totals};
 use bus::Bus;
@@ -10,6 +10,7 @@ use metrics::catalogue as of;
 use metrics::counters::Histogram;
 use metrics::family::{Sample, Service};
 use metrics::page::{Source, SourceFuture};
+use parking_lot::Mutex;
 use schemas::Position;
 use schemas::message::LeadershipStatus;
 use tokio::time::Instant;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::lag::Lag;
 use super::machine::MachineMetrics;
-use super::{MetricsRegistry, lock, samples_by, standing_text};
+use super::{MetricsRegistry, samples_by, standing_text};
 use crate::drive::Observer;
 
 /// Metrics of an auctioneer. The metrics outlive the auctioneer's state machines.
@@ -65,12 +66,12 @@ impl AuctioneerMetrics {
     /// Records that the machine is no longer driven. A new machine may follow.
     pub(crate) fn mark_idle(&self) {
         self.driven.pulse.record_end();
-        let mut seen = lock(&self.seen);
+        let mut seen = self.seen.lock();
         *seen = MachineState { before: sum(seen.before, seen.deeds), ..MachineState::default() };
     }
 
     fn position(&self) -> Position {
-        lock(&self.seen).standing.map_or(Position(0), |standing| standing.position)
+        self.seen.lock().standing.map_or(Position(0), |standing| standing.position)
     }
 }
 
@@ -91,7 +92,7 @@ impl Source for AuctioneerMetrics {
     }
 
     fn tell(&self) -> SourceFuture<'_, Vec<Sample>> {
-        let seen = *lock(&self.seen);
+        let seen = *self.seen.lock();
         let deeds = sum(seen.before, seen.deeds);
         let mut told = self.driven.samples().to_vec();
         told.extend([
@@ -120,7 +121,7 @@ impl Source for AuctioneerMetrics {
     }
 
     fn status_text(&self) -> String {
-        lock(&self.seen).standing.map_or_else(|| "reading the journal".to_owned(), standing_text)
+        self.seen.lock().standing.map_or_else(|| "reading the journal".to_owned(), standing_text)
     }
 
     fn hang_reason(&self) -> Option<String> {
@@ -129,7 +130,7 @@ impl Source for AuctioneerMetrics {
 
     fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>> {
         let mut wrong = self.driven.problems();
-        let seen = *lock(&self.seen);
+        let seen = *self.seen.lock();
         match seen.standing.filter(|_| seen.caught_up) {
             Some(standing) => wrong.extend(self.lag.behind(standing.position).problem()),
             None => wrong.push("still reading the journal".to_owned()),
@@ -146,7 +147,7 @@ impl Observer<Auctioneer> for AuctioneerObserver<'_> {
     fn after_step(&mut self, machine: &Auctioneer, began: Instant) {
         let Self(watch) = self;
         let (deeds, counts) = (machine.totals(), machine.counts());
-        let mut seen = lock(&watch.seen);
+        let mut seen = watch.seen.lock();
         if deeds.auctions > seen.deeds.auctions {
             watch.auction.observe_duration(began.elapsed());
             watch.work.observe_quantity(u32::try_from(deeds.work - seen.deeds.work).unwrap_or(u32::MAX));

@@ -1,7 +1,7 @@
 //! Metrics and probes of a BBS.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bbs::callbacks::CallbackResult;
@@ -12,6 +12,7 @@ use metrics::catalogue as of;
 use metrics::counters::{Counter, Histogram};
 use metrics::family::{Family, Sample, Service};
 use metrics::page::{Source, SourceFuture};
+use parking_lot::Mutex;
 use projections::{Figures, Observed, WorldSnapshot};
 use schemas::Position;
 use schemas::query::{AppendProblem, CellState, InstanceState, LogRow, TaskState};
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::commands::CommandMetrics;
 use super::lag::Lag;
 use super::machine::MachineMetrics;
-use super::{MIB, MetricsRegistry, lock, samples_by, standing_text};
+use super::{MIB, MetricsRegistry, samples_by, standing_text};
 use crate::bbs::Driver;
 use crate::drive::Observer;
 
@@ -129,20 +130,20 @@ impl BbsMetrics {
         journal: Journal,
         ends: CancellationToken,
     ) {
-        *lock(&self.waiting_reason) = None;
+        *self.waiting_reason.lock() = None;
         watching.observe_lag(self, (&self.lag, journal), Self::position, ends);
     }
 
     /// Records that the BBS waits for a journal, and the reason.
     pub(crate) fn set_waiting_reason(&self, why: &str) {
-        *lock(&self.waiting_reason) = Some(why.to_owned());
+        *self.waiting_reason.lock() = Some(why.to_owned());
     }
 
     /// Records that a driver runs a new state machine.
     pub(crate) fn set_driver(&self, driver: &Arc<Driver>) {
-        *lock(&self.driver) = Arc::downgrade(driver);
-        *lock(&self.gauges) = None;
-        *lock(&self.stop_reason) = None;
+        *self.driver.lock() = Arc::downgrade(driver);
+        *self.gauges.lock() = None;
+        *self.stop_reason.lock() = None;
     }
 
     /// Records that the machine has stopped, or is no longer driven.
@@ -152,12 +153,12 @@ impl BbsMetrics {
 
     /// Records that the machine stopped deciding, and the reason.
     pub(crate) fn set_stop_reason(&self, why: &str) {
-        *lock(&self.stop_reason) = Some(why.to_owned());
+        *self.stop_reason.lock() = Some(why.to_owned());
     }
 
     /// Returns the machine's problem with appends. `None` if there is no problem.
     pub(crate) fn append_problem(&self) -> Option<AppendProblem> {
-        lock(&self.trouble).clone()
+        self.trouble.lock().clone()
     }
 
     /// Records the duration and the outcome of an append.
@@ -190,11 +191,11 @@ impl BbsMetrics {
 
     /// Returns `true` while commands wait for the machine or entries wait for the journal.
     pub(crate) fn is_deciding(&self) -> bool {
-        lock(&self.gauges).is_some_and(|gauges| gauges.commands_waiting + gauges.entries_in_flight > 0)
+        self.gauges.lock().is_some_and(|gauges| gauges.commands_waiting + gauges.entries_in_flight > 0)
     }
 
     fn position(&self) -> Position {
-        lock(&self.gauges).map_or(Position(0), |gauges| gauges.standing.position)
+        self.gauges.lock().map_or(Position(0), |gauges| gauges.standing.position)
     }
 
     /// Returns the samples that do not need a World snapshot.
@@ -214,10 +215,10 @@ impl BbsMetrics {
         ));
         let spans = [("sent", self.spans_sent.get()), ("dropped", self.spans_dropped.get())];
         told.extend(samples_by(&of::TRACE_SPANS, spans));
-        let gauges = *lock(&self.gauges);
+        let gauges = *self.gauges.lock();
         let fails = self.append_problem().is_some_and(|trouble| trouble.failing);
         told.push(of::APPENDS_FAILING.value_sample(fails));
-        if let Some(log) = &*lock(&self.log) {
+        if let Some(log) = &*self.log.lock() {
             told.extend([
                 of::LOG_REPLICAS.value_sample(log.replicas),
                 of::LOG_REPLICAS_IN_SYNC.value_sample(log.replicas_in_sync),
@@ -257,7 +258,7 @@ impl BbsMetrics {
 
     /// Counts the figures of the World. The count does not run on the thread that decides commands.
     async fn count(&self) -> Option<WorldFigures> {
-        let driver = lock(&self.driver).upgrade()?;
+        let driver = self.driver.lock().upgrade()?;
         let (picture, observed): (WorldSnapshot, Box<Observed>) =
             timeout(SNAPSHOT_TIMEOUT, driver.world_snapshot()).await.ok().flatten()?;
         let counting = tokio::task::spawn_blocking(move || {
@@ -288,10 +289,11 @@ impl Source for BbsMetrics {
     }
 
     fn status_text(&self) -> String {
-        if let Some(why) = &*lock(&self.waiting_reason) {
+        if let Some(why) = &*self.waiting_reason.lock() {
             return why.clone();
         }
-        lock(&self.gauges)
+        self.gauges
+            .lock()
             .map_or_else(|| "reading the journal".to_owned(), |gauges| standing_text(gauges.standing))
     }
 
@@ -302,17 +304,17 @@ impl Source for BbsMetrics {
     fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>> {
         Box::pin(async {
             let mut wrong = self.driven.problems();
-            if let Some(why) = &*lock(&self.waiting_reason) {
+            if let Some(why) = &*self.waiting_reason.lock() {
                 wrong.push(why.clone());
                 return wrong;
             }
-            if let Some(why) = &*lock(&self.stop_reason) {
+            if let Some(why) = &*self.stop_reason.lock() {
                 wrong.push(format!("stopped deciding: {why}"));
             }
-            if let Some(AppendProblem { since, failing: true, reason }) = &*lock(&self.trouble) {
+            if let Some(AppendProblem { since, failing: true, reason }) = &*self.trouble.lock() {
                 wrong.push(format!("the log has accepted no entries since {since}: {reason}"));
             }
-            match *lock(&self.gauges) {
+            match *self.gauges.lock() {
                 Some(gauges) if gauges.caught_up => {
                     wrong.extend(self.lag.behind(gauges.standing.position).problem());
                 }
@@ -358,9 +360,9 @@ impl Observer<Bbs> for BbsObserver<'_> {
         if gauges.full_pass_running {
             self.pass_started.get_or_insert(began);
         }
-        *lock(&self.watch.gauges) = Some(gauges);
-        *lock(&self.watch.trouble) = machine.append_problem();
-        let mut log = lock(&self.watch.log);
+        *self.watch.gauges.lock() = Some(gauges);
+        *self.watch.trouble.lock() = machine.append_problem();
+        let mut log = self.watch.log.lock();
         if log.as_ref() != machine.log_row() {
             *log = machine.log_row().cloned();
         }

@@ -1,15 +1,14 @@
 //! Lag of a service behind the journal.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use journal::Journal;
+use parking_lot::Mutex;
 use schemas::Position;
 use text::chain;
 use tokio::time::{Instant, interval, timeout};
 use tokio_util::sync::CancellationToken;
-
-use super::lock;
 
 /// Lag in entries at which a service is no longer ready.
 const MAX_LAG: u64 = 1_000;
@@ -61,7 +60,7 @@ impl Lag {
                     Ok(end) => end.map_err(|error| chain(&error)),
                     Err(_) => Err(format!("no answer within {POLL_INTERVAL:?}")),
                 };
-                lock(&lag.seen).unreadable = journal.unreadable_reason();
+                lag.seen.lock().unreadable = journal.unreadable_reason();
                 lag.observe(end, position(), Instant::now());
             }
         };
@@ -69,7 +68,7 @@ impl Lag {
     }
 
     fn observe(&self, end: Result<Position, String>, position: Position, now: Instant) {
-        let mut seen = lock(&self.seen);
+        let mut seen = self.seen.lock();
         match end {
             Ok(end) => {
                 seen.error = None;
@@ -85,7 +84,7 @@ impl Lag {
 
     /// Returns the lag of a service at a position.
     pub(super) fn behind(&self, position: Position) -> LagReport {
-        let seen = lock(&self.seen);
+        let seen = self.seen.lock();
         let since = seen.target.filter(|(target, _)| position < *target).map(|(_, since)| since.elapsed());
         LagReport {
             entries: seen.end.0.saturating_sub(position.0),

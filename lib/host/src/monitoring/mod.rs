@@ -21,7 +21,7 @@ mod machine;
 pub mod projector;
 pub(crate) mod rep;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use journal::Journal;
 use metrics::family::{Family, Sample};
@@ -108,8 +108,4 @@ fn samples_by(
 fn standing_text(standing: LeadershipStatus) -> String {
     let LeadershipStatus { position, leads, .. } = standing;
     format!("{} at position {position}", if leads { "leading" } else { "standby" })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,18 +1,19 @@
 //! Metrics and probes of a projector.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use journal::Journal;
 use metrics::catalogue as of;
 use metrics::family::{Sample, Service};
 use metrics::page::{Source, SourceFuture};
 use metrics::pulse::Pulse;
+use parking_lot::Mutex;
 use schemas::Position;
 use tokio_util::sync::CancellationToken;
 
+use super::MetricsRegistry;
 use super::lag::Lag;
-use super::{MetricsRegistry, lock};
 
 /// Metrics of a projector.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl ProjectorMetrics {
 
     /// Records the position of the tables. Called repeatedly while the projector follows the journal.
     pub(crate) fn set_position(&self, position: Position) {
-        *lock(&self.position) = Some(position);
+        *self.position.lock() = Some(position);
         self.pulse.record_turn();
     }
 
@@ -63,11 +64,11 @@ impl ProjectorMetrics {
 
     /// Sets or clears the reason why the projector cannot continue.
     pub(crate) fn set_stop_reason(&self, why: Option<String>) {
-        *lock(&self.stop_reason) = why;
+        *self.stop_reason.lock() = why;
     }
 
     fn position(&self) -> Option<Position> {
-        *lock(&self.position)
+        *self.position.lock()
     }
 }
 
@@ -82,7 +83,7 @@ impl Source for ProjectorMetrics {
         let mut told = vec![
             of::CONNECTED.value_sample(behind.error.is_none()),
             of::VIOLATIONS.value_sample(self.refused.load(Ordering::Relaxed)),
-            of::DEAD_LETTERS.value_sample(lock(&self.stop_reason).is_some()),
+            of::DEAD_LETTERS.value_sample(self.stop_reason.lock().is_some()),
         ];
         if let Some(position) = position {
             told.extend([
@@ -107,7 +108,7 @@ impl Source for ProjectorMetrics {
 
     fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>> {
         let mut wrong = vec![];
-        if let Some(why) = &*lock(&self.stop_reason) {
+        if let Some(why) = &*self.stop_reason.lock() {
             wrong.push(why.clone());
         }
         match self.position() {

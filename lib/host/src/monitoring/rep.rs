@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bus::Bus;
@@ -10,6 +10,7 @@ use metrics::catalogue as of;
 use metrics::counters::{Counter, Histogram};
 use metrics::family::{Family, Sample, Service};
 use metrics::page::{Source, SourceFuture};
+use parking_lot::Mutex;
 use rep::{ContainerCounts, Input, Rep};
 use schemas::Position;
 use schemas::cluster::Terms;
@@ -19,7 +20,7 @@ use schemas::names::{CellId, InstanceGuid};
 use tokio::time::Instant;
 
 use super::machine::MachineMetrics;
-use super::{MIB, MetricsRegistry, lock, samples_by};
+use super::{MIB, MetricsRegistry, samples_by};
 use crate::containers::Containers;
 use crate::drive::Observer;
 
@@ -78,29 +79,29 @@ impl RepMetrics {
         self.attached.store(so, Ordering::Relaxed);
         if !so {
             self.driven.pulse.record_end();
-            lock(&self.starting).clear();
+            self.starting.lock().clear();
         }
     }
 
     /// Returns the terms and the position of the log that the machine knows.
     pub(crate) fn known_log(&self) -> (Terms, Position) {
-        *lock(&self.known_log)
+        *self.known_log.lock()
     }
 
     /// Records that a container was ordered to run.
     pub(crate) fn record_start(&self, guid: InstanceGuid) {
-        lock(&self.starting).insert(guid, Instant::now());
+        self.starting.lock().insert(guid, Instant::now());
     }
 
     /// Records the deletion of a container.
     pub(crate) fn record_delete(&self, guid: InstanceGuid) {
-        lock(&self.starting).remove(&guid);
+        self.starting.lock().remove(&guid);
     }
 
     /// Records a sent heartbeat.
     pub(crate) fn record_heartbeat(&self, beat: &Heartbeat) {
         self.heartbeats.add();
-        *lock(&self.last_heartbeat) = Some(beat.clone());
+        *self.last_heartbeat.lock() = Some(beat.clone());
     }
 
     fn record_change(&self, container: &Container) {
@@ -109,7 +110,7 @@ impl RepMetrics {
             ContainerState::Running(_) => true,
             ContainerState::Completed(_) => false,
         };
-        if let Some(since) = lock(&self.starting).remove(&container.instance_guid).filter(|_| runs) {
+        if let Some(since) = self.starting.lock().remove(&container.instance_guid).filter(|_| runs) {
             self.start.observe_duration(since.elapsed());
         }
     }
@@ -132,7 +133,7 @@ impl Source for RepMetrics {
             of::CONTAINER_START.value_sample(self.start.snapshot()),
             of::UNREMOVED_FOLDERS.value_sample(self.backend.get().map_or(0, Containers::unremoved)),
         ]);
-        let ContainerCounts { reserved, initializing, created, running, completed } = *lock(&self.containers);
+        let ContainerCounts { reserved, initializing, created, running, completed } = *self.containers.lock();
         let states = [
             ("reserved", reserved),
             ("initializing", initializing),
@@ -141,7 +142,7 @@ impl Source for RepMetrics {
             ("completed", completed),
         ];
         told.extend(samples_by(&of::CONTAINERS, states.map(|(state, count)| (state, count.into()))));
-        if let Some(beat) = &*lock(&self.last_heartbeat) {
+        if let Some(beat) = &*self.last_heartbeat.lock() {
             let bytes = |family: &'static Family, mib: u64| family.value_sample(mib.saturating_mul(MIB));
             let (total, free) = (beat.presence.total, beat.free);
             told.extend([
@@ -159,8 +160,8 @@ impl Source for RepMetrics {
     }
 
     fn status_text(&self) -> String {
-        let running = lock(&self.containers).running;
-        let evacuates = lock(&self.last_heartbeat).as_ref().is_some_and(|beat| beat.evacuating);
+        let running = self.containers.lock().running;
+        let evacuates = self.last_heartbeat.lock().as_ref().is_some_and(|beat| beat.evacuating);
         let does = if evacuates { "evacuating" } else { "attached to" };
         format!("{does} cell {}, {running} containers running", self.cell)
     }
@@ -175,7 +176,7 @@ impl Source for RepMetrics {
             let why = "not attached to its cell: no BBS has answered yet, or another rep is attached";
             wrong.push(why.to_owned());
         }
-        if let Some(why) = lock(&self.last_heartbeat).as_ref().and_then(|beat| beat.unhealthy.clone()) {
+        if let Some(why) = self.last_heartbeat.lock().as_ref().and_then(|beat| beat.unhealthy.clone()) {
             wrong.push(format!("the self-test fails: {why}"));
         }
         Box::pin(std::future::ready(wrong))
@@ -219,10 +220,10 @@ impl Observer<Rep> for RepObserver<'_> {
     fn after_step(&mut self, machine: &Rep, _: Instant) {
         let now = Instant::now();
         if self.counted_at.is_none_or(|counted| now.duration_since(counted) >= COUNT_INTERVAL) {
-            *lock(&self.watch.containers) = machine.containers();
+            *self.watch.containers.lock() = machine.containers();
             self.counted_at = Some(now);
         }
-        *lock(&self.watch.known_log) = machine.known_log();
+        *self.watch.known_log.lock() = machine.known_log();
         self.watch.driven.pulse.record_turn();
     }
 }

@@ -1,9 +1,9 @@
 //! Protocol of the supervisor that started this program: systemd, or a compatible one (`sd_notify(3)`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sd_notify::NotifyState;
 
 /// Environment variable with the path of the supervisor's socket.
@@ -50,7 +50,7 @@ impl Supervisor {
     /// Reports a status line, if it differs from the previous one.
     pub(super) fn status(&self, text: &str) {
         let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let mut told = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.status.lock();
         if *told != line {
             self.notify(&[NotifyState::Status(&line)]);
             *told = line;

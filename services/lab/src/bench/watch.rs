@@ -2,10 +2,11 @@
 //! event.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use journal::Journal;
+use parking_lot::Mutex;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::{CellId, InstanceGuid};
 use schemas::subject::Position;
@@ -55,13 +56,13 @@ impl LogWatcher {
                 match follower.next_batch(1_000).await {
                     Ok(batch) => {
                         let now = Instant::now();
-                        let mut seen = lock(&seen);
+                        let mut seen = seen.lock();
                         for recorded in batch {
                             seen.apply_entry(&recorded.bytes, now);
                         }
                     }
                     Err(error) => {
-                        lock(&seen).failed = Some(BenchError::Follow(error));
+                        seen.lock().failed = Some(BenchError::Follow(error));
                         changed.notify_waiters();
                         return;
                     }
@@ -84,7 +85,7 @@ impl LogWatcher {
             tokio::pin!(changed);
             changed.as_mut().enable();
             {
-                let mut seen = lock(&self.seen);
+                let mut seen = self.seen.lock();
                 if let Some(value) = so(&seen) {
                     return Ok(value);
                 }
@@ -142,23 +143,19 @@ impl LogWatcher {
     }
 
     pub(super) fn holder(&self, guid: &str, index: u32) -> Option<(CellId, InstanceGuid)> {
-        let seen = lock(&self.seen);
+        let seen = self.seen.lock();
         seen.running.get(&(guid.to_owned(), index)).map(|(cell, instance, _)| (cell.clone(), *instance))
     }
 
     pub(super) fn on_cell(&self, cell: &CellId) -> Vec<(String, u32, InstanceGuid)> {
-        let seen = lock(&self.seen);
+        let seen = self.seen.lock();
         let here = seen.running.iter().filter(|(_, (on, _, _))| on == cell);
         here.map(|((guid, index), (_, instance, _))| (guid.clone(), *index, *instance)).collect()
     }
 
     pub(super) fn counts(&self) -> Counts {
-        lock(&self.seen).counts
+        self.seen.lock().counts
     }
-}
-
-fn lock(seen: &Mutex<LogState>) -> MutexGuard<'_, LogState> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LogState {

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -41,7 +41,7 @@ impl Load {
 
     /// Returns the outcomes so far.
     pub(super) fn requests(&self) -> Requests {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().clone()
     }
 
     /// Sends requests to an instance until `stop` is cancelled. A slow answer delays no other request.
@@ -65,7 +65,7 @@ impl Load {
     }
 
     fn record(&self, name: &str, done: io::Result<Duration>) {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         match done {
             Ok(took) => requests.answered.push(took),
             Err(error) => {
