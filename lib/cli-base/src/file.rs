@@ -42,6 +42,7 @@ pub enum ObjectName {
 }
 
 impl ObjectName {
+    /// Returns the kind and name of an item.
     #[must_use]
     pub fn from_item(item: &Item) -> Self {
         match item {

@@ -10,12 +10,8 @@ use text::words::InvalidValue;
 
 use super::connect::connect;
 use super::failure::Failure;
-use super::options::Global;
+use super::options::{AS_OF, Global, PastView};
 use super::output::note;
-
-/// Id of the option for a past moment to which all queries of a command are pinned. Commands that read the log or
-/// the tables themselves have an option `--as-of` with another id.
-pub(crate) const AS_OF: &str = "as_of";
 
 /// Option for a past moment.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -24,15 +20,6 @@ pub struct AsOfOption {
     /// or a time ago such as -10m
     #[arg(id = AS_OF, long = "as-of", value_name = "MOMENT", value_parser = parse, allow_hyphen_values = true)]
     pub(crate) as_of: Option<AsOf>,
-}
-
-/// A past moment that all queries of a command are pinned to.
-#[derive(Clone, Debug)]
-pub struct PastView {
-    /// Client whose queries return the state at that moment.
-    pub client: Client,
-    /// Time of the moment, used to compute ages.
-    pub(crate) at: Timestamp,
 }
 
 impl PastView {

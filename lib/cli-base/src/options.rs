@@ -5,12 +5,25 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, ValueEnum};
+use client::Client;
 use runtime::telemetry;
+use schemas::Timestamp;
 use schemas::names::{ClientName, Domain, RequestId};
 use schemas::query::AsOf;
 use text::words::parse_duration;
 
-use super::moment::{AS_OF, PastView};
+/// Id of the option for a past moment to which all queries of a command are pinned. Commands that read the log or
+/// the tables themselves have an option `--as-of` with another id.
+pub(crate) const AS_OF: &str = "as_of";
+
+/// A past moment that all queries of a command are pinned to.
+#[derive(Clone, Debug)]
+pub struct PastView {
+    /// Client whose queries return the state at that moment.
+    pub client: Client,
+    /// Time of the moment, used to compute ages.
+    pub(crate) at: Timestamp,
+}
 
 /// Options of every command.
 #[derive(Clone, Debug, Default, Args)]

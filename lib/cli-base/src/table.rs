@@ -48,14 +48,17 @@ pub enum Cell {
 }
 
 impl Cell {
+    /// Creates a cell with left-aligned text.
     pub fn text(text: impl ToString) -> Self {
         Self::Text(text.to_string())
     }
 
+    /// Creates a cell with a right-aligned number.
     pub fn number(number: impl ToString) -> Self {
         Self::Number(number.to_string())
     }
 
+    /// Creates a cell with a state, coloured by its severity.
     pub fn state(state: impl ToString) -> Self {
         Self::State(state.to_string())
     }
@@ -111,6 +114,7 @@ impl Table {
         Self { headers: headers.iter().map(ToString::to_string).collect(), rows: vec![], fit: Fit::Content }
     }
 
+    /// Adds a row with one cell per column.
     pub fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(cells);
     }

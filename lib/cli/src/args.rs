@@ -239,12 +239,12 @@ pub enum Command {
 /// Subcommands of `muster schema`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SchemaVerb {
-    /// List the schemas of events, commands, queries, rows and log entries
+    /// List the schemas
     #[command(alias = "ls")]
     List,
     /// Print a schema
     Show {
-        /// Event type such as actual.claimed.v1, command such as lrp.desire, query such as lrp.list, row such as LrpRow, or entry
+        /// Event type such as actual.claimed.v1, command such as lrp.desire, query such as lrp.list, row such as `LrpRow`, or entry
         name: String,
     },
 }

@@ -74,8 +74,7 @@ use std::process::ExitCode;
 use args::Command;
 use clap::CommandFactory;
 use cli_base::failure::Failure;
-use cli_base::moment;
-use cli_base::options::{Format, Global, OptionSource};
+use cli_base::options::{Format, Global, OptionSource, PastView};
 use cli_base::output::{self, Output};
 use runtime::exit::Exit;
 use runtime::telemetry;
@@ -114,7 +113,7 @@ fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Resu
     })?;
     runtime.block_on(async {
         let Some(as_of) = global.as_of else { return dispatch::<Whole>(command, global).await };
-        let past = moment::PastView::as_of(as_of, global).await?;
+        let past = PastView::as_of(as_of, global).await?;
         let global = Global { past: Some(past.clone()), ..global.clone() };
         let done = dispatch::<Whole>(command, &global).await;
         // A failed command has printed nothing, with one exception: an unhealthy status prints its result and

@@ -32,6 +32,7 @@ pub struct LocalKeys {
 }
 
 impl LocalKeys {
+    /// Reads the key file, or returns no keys if none is named.
     pub fn open(&self, global: &Global) -> Result<Keys, Failure> {
         let default_file = || {
             data_folder(global)

@@ -49,28 +49,18 @@ pub(crate) async fn run(
         let lines = (journal.clone(), bus.clone());
         let ended = run_machine(who.clone(), (begin, listening), lines, &watch, &stop).await;
         watch.mark_idle();
-        match ended {
-            Ok(()) => return Ok(()),
-            Err(
-                ended @ (RunError::Journal(_)
-                | RunError::Bus(_)
-                | RunError::Projector(_)
-                | RunError::Callbacks(_)
-                | RunError::Randomness(_)),
-            ) => {
-                return Err(ended);
-            }
-            Err(RunError::Unreadable(why)) => {
-                tracing::error!(
-                    "{why}. No data is lost. This auctioneer has stopped placing work. \
-                     To quarantine the entry: muster journal quarantine POSITION --reason TEXT"
-                );
-                if !quarantine::wait_for_change(&journal, log.quarantined(), &stop).await? {
-                    return Err(why.into());
-                }
-                tracing::warn!("the entry that stopped this auctioneer is quarantined: continuing");
-            }
+        let why = match ended {
+            Err(RunError::Unreadable(why)) => why,
+            ended => return ended,
+        };
+        tracing::error!(
+            "{why}. No data is lost. This auctioneer has stopped placing work. \
+                 To quarantine the entry: muster journal quarantine POSITION --reason TEXT"
+        );
+        if !quarantine::wait_for_change(&journal, log.quarantined(), &stop).await? {
+            return Err(why.into());
         }
+        tracing::warn!("the entry that stopped this auctioneer is quarantined: continuing");
     }
 }
 

@@ -253,6 +253,7 @@ pub fn parse_attributes(text: &str) -> Result<GivenAttributes, InvalidValue> {
     if valid { Ok(given) } else { Err(wrong()) }
 }
 
+/// Parses the number of NATS servers that must store each entry: 1, 3 or 5.
 pub fn parse_replicas(text: &str) -> Result<usize, InvalidValue> {
     match text.parse() {
         Ok(replicas @ (1 | 3 | 5)) => Ok(replicas),

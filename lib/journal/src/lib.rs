@@ -23,6 +23,7 @@ pub mod migrate;
 pub mod monitor;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "sqlite")]
 mod sqlite_writer;
 mod stream;
 

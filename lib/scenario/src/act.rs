@@ -1,4 +1,4 @@
-//! Changes, carried out as clients, operators and the world would.
+//! Execution of changes, as clients, operators or the environment would make them.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use super::cells::Node;
 use super::change::{Change, NewCell};
 use super::stage::{Asker, Due, LATENCY, Stage};
 
-/// How long an answer is waited for.
+/// Timeout of a change request.
 const ANSWERED: Duration = Duration::from_secs(30);
-/// How often an answer is looked for.
+/// Interval at which a pending answer is polled.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Why a change was not carried out.
+/// Reason that a change was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// It was refused, as the cluster refuses it.
+    /// The cluster refused the change.
     Refused(Refusal),
-    /// The log can't be run on.
+    /// The simulation cannot continue from the log.
     Unusable(Unusable),
 }
 
@@ -43,7 +43,7 @@ impl From<Unusable> for Failed {
 }
 
 impl Stage<'_> {
-    /// Carries out a change, and waits for what is answered.
+    /// Carries out a change and waits for the answer.
     pub(super) fn carry_out(&mut self, change: &Change) -> Result<(), Failed> {
         match change {
             Change::Lose(id) => self.lose(id).map_err(Failed::from),
@@ -96,15 +96,15 @@ impl Stage<'_> {
         }
     }
 
-    // ---- the world -----------------------------------------------------------------------------------------------
+    // ---- environment ----
 
-    /// The machine of a cell dies with all its containers.
+    /// Kills the machine of a cell with all its containers.
     fn lose(&mut self, id: &CellId) -> Result<(), Refusal> {
         let there = self.cells.get_mut(id).is_some_and(|node| node.end(id));
         if there { Ok(()) } else { Err(self.no_cell(id, "is not there, and can't be lost")) }
     }
 
-    /// An empty machine takes the place of a cell.
+    /// Replaces the machine of a lost cell by an empty one.
     fn bring_back(&mut self, id: &CellId) -> Result<(), Refusal> {
         if self.cells.get(id).is_some_and(|node| node.rep.is_some()) {
             let why = format!("cell {id} is there: only a cell that is lost can return");
@@ -150,7 +150,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The container of an instance crashes.
+    /// Crashes the container of an instance.
     fn crash(&mut self, guid: &ProcessGuid, index: u32) -> Result<(), Refusal> {
         let process =
             self.world().process(guid).ok_or_else(|| Refusal::not_found(format!("process {guid}")))?;
@@ -174,7 +174,7 @@ impl Stage<'_> {
         }
     }
 
-    // ---- operators and clients -----------------------------------------------------------------------------------
+    // ---- operators and clients ----
 
     fn operator(&mut self, id: &CellId, command: cell::Command) -> Result<(), Failed> {
         let (client, envelope, cell) = (who(), Envelope::default(), id.clone());
@@ -185,7 +185,7 @@ impl Stage<'_> {
         self.asks_as_client(domain, Envelope::default(), command).map(drop)
     }
 
-    /// Asks as a client of a domain.
+    /// Sends a command as a client of a domain and waits for the answer.
     pub(super) fn asks_as_client(
         &mut self,
         domain: &Domain,
@@ -221,7 +221,7 @@ impl Stage<'_> {
         self.client(&domain, ClientCommand::TaskCancel { task_guid: guid.clone() })
     }
 
-    /// What a file says of one thing is so from now on.
+    /// Desires one item of a file, or updates it if it is already desired.
     fn apply(&mut self, item: &Item) -> Result<(), Failed> {
         match item {
             Item::Lrp(lrp) => self.apply_lrp(lrp),
@@ -288,7 +288,7 @@ impl Stage<'_> {
         self.deploy(lrp)
     }
 
-    /// Asks the BBS, and waits for the answer.
+    /// Sends a request to the BBS and waits for the answer.
     fn answered(&mut self, ask: ChangeRequest) -> Result<Ack, Failed> {
         self.changes += 1;
         let number = self.changes;
@@ -304,7 +304,7 @@ impl Stage<'_> {
     }
 }
 
-/// Who asks.
+/// Returns the client name of all simulated clients and operators.
 pub(super) fn who() -> ClientName {
     ClientName::new("what-if").expect("a name")
 }

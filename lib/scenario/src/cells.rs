@@ -1,4 +1,4 @@
-//! The cells of a recorded log: their reps, and containers that agree with the records that name them.
+//! Cells of a recorded log: their reps, and containers that match the records that name them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,26 +18,24 @@ use scripted::{Behaviour, Scripted};
 
 use super::times::Times;
 
-/// A cell of a run.
+/// Cell of a run.
 pub(super) struct Node {
-    /// What it is.
     pub(super) presence: Presence,
-    /// Its rep, while it is there.
+    /// Rep of the cell. `None` means that the cell is absent or its rep has not attached yet.
     pub(super) rep: Option<Rep>,
-    /// Counts its reps: what comes to an earlier one is lost.
+    /// Number of reps started so far. Messages to an earlier rep are lost.
     pub(super) life: u64,
-    /// Its containers.
     pub(super) containers: Scripted,
-    /// Why its self-test fails, if it does.
+    /// Error of a failing self-test. `None` means that the self-test passes.
     pub(super) sick: Option<String>,
-    /// When its rep is woken next.
+    /// Time of the next scheduled wake-up of the rep.
     pub(super) alarm: Option<Timestamp>,
-    /// Whether its rep is to get a turn.
+    /// `true` if a turn of the rep is scheduled.
     pub(super) turn_due: bool,
 }
 
 impl Node {
-    /// A cell without a container, whose rep is not there yet.
+    /// Creates a cell without containers and without a rep.
     pub(super) fn new(id: &CellId, presence: Presence) -> Self {
         Self {
             containers: containers(id, &presence),
@@ -50,7 +48,7 @@ impl Node {
         }
     }
 
-    /// Its rep may speak for it from now on.
+    /// Starts a rep that represents the cell.
     pub(super) fn begin(&mut self, id: &CellId, attached: Position, ids: IdGenerator) {
         let Presence { folder, incarnation, zone, stack, placement_tags, attributes, total } = &self.presence;
         let mut settings = rep::Settings::new(id.clone(), *folder, zone.clone(), stack.clone(), *total);
@@ -62,26 +60,26 @@ impl Node {
         self.turn_due = false;
     }
 
-    /// It is gone with everything on it. Answers whether it was there.
+    /// Removes the rep and all containers. Returns `true` if the cell had a rep.
     pub(super) fn end(&mut self, id: &CellId) -> bool {
         self.containers = containers(id, &self.presence);
         self.rep.take().is_some()
     }
 
-    /// It comes back as another run of its rep.
+    /// Prepares the cell for a new run of its rep.
     pub(super) fn renew(&mut self, incarnation: Incarnation) {
         self.presence.incarnation = incarnation;
         self.sick = None;
     }
 }
 
-/// The cells that a log calls present, each with the containers that its records name.
-pub(super) fn of(world: &World, now: Timestamp, times: &Times) -> BTreeMap<CellId, Node> {
+/// Returns the cells that the log records as present, each with the containers that its records name.
+pub(super) fn nodes(world: &World, now: Timestamp, times: &Times) -> BTreeMap<CellId, Node> {
     let present = world.cells().filter(|(_, cell)| cell.present);
     let mut nodes: BTreeMap<CellId, Node> = present.map(|(id, cell)| (id.clone(), node(id, cell))).collect();
-    let mut put = |by: &Instance, work: WorkKey, found: Found| {
+    let mut put = |by: &Instance, work: WorkKey, found: FoundContainer| {
         let Some(node) = nodes.get_mut(&by.cell_id) else { return };
-        let Found { domain, resources, ports, state, passed } = found;
+        let FoundContainer { domain, resources, ports, state, passed } = found;
         let behaviour = times.behaviour_of(&work, passed);
         let (instance_guid, let_in_at) = (by.instance_guid, world.position());
         let isolation = node.presence.offer(&by.cell_id).isolation();
@@ -100,7 +98,7 @@ pub(super) fn of(world: &World, now: Timestamp, times: &Times) -> BTreeMap<CellI
     nodes
 }
 
-/// The containers of a cell on which nothing runs.
+/// Returns the container runtime of a cell without containers.
 fn containers(id: &CellId, presence: &Presence) -> Scripted {
     Scripted::new(id.as_str(), Behaviour::from_recipe).with_isolation(presence.offer(id).isolation())
 }
@@ -109,24 +107,24 @@ fn node(id: &CellId, cell: &Cell) -> Node {
     Node { sick: cell.unhealthy.clone(), ..Node::new(id, cell.presence.clone()) }
 }
 
-/// A container that a record names.
-struct Found {
+/// State of a container that a record names.
+struct FoundContainer {
     domain: schemas::names::Domain,
     resources: Resources,
     ports: Vec<u16>,
     state: ContainerState,
-    /// For how long it has been in its state.
+    /// Time that the container has spent in its state.
     passed: Duration,
 }
 
-type Put<'a> = &'a mut dyn FnMut(&Instance, WorkKey, Found);
+type Put<'a> = &'a mut dyn FnMut(&Instance, WorkKey, FoundContainer);
 
 fn of_slot(process: &Process, slot: &Slot, now: Timestamp, put: Put<'_>) {
     let key = ActualLrpKey::new(process.guid.clone(), slot.place.clone());
     let work = WorkKey::Lrp { key, epoch: process.epoch };
     let definition =
         process.desired.as_ref().and_then(|desired| desired.definition(&slot.place.definition_id));
-    let found = |state, since| Found {
+    let found = |state, since| FoundContainer {
         domain: process.domain.clone(),
         resources: definition.map_or(Resources::for_container(0, 0, 0), |definition| definition.resources()),
         ports: definition.map_or_else(Vec::new, |definition| definition.ports.to_vec()),
@@ -153,7 +151,7 @@ fn of_slot(process: &Process, slot: &Slot, now: Timestamp, put: Put<'_>) {
 fn of_task(task: &Task, now: Timestamp, put: Put<'_>) {
     let Some(task::State::Running { by }) = &task.state else { return };
     let work = WorkKey::Task { task_guid: task.guid.clone(), epoch: task.epoch };
-    let found = Found {
+    let found = FoundContainer {
         domain: task.domain.clone(),
         resources: task.definition.resources(),
         ports: vec![],

@@ -1,21 +1,27 @@
-//! What a run changes, in the words of the stories.
+//! Changes that a run makes, in the syntax of the stories.
 //!
-//! | words | meaning |
+//! | syntax | effect |
 //! |---|---|
-//! | `lose cell c2` | its machine dies with all its containers |
-//! | `return cell c2` | an empty machine takes its place |
-//! | `add cell c9 [like c1] [memory=4096] [disk=8192] [containers=100] [ports=100] [zone=z1] [stack=linux] [tag=gpu]` | another cell; what isn't said is as on the cell that it is like, else as on the first |
-//! | `evacuate [cell] c1`, `cordon [cell] c1`, `uncordon [cell] c1`, `delete cell c1` | an operator's request |
-//! | `apply FILE` | everything in the file is desired, or becomes as it says |
-//! | `update NAME FILE` | the process becomes as the file says |
-//! | `scale NAME=5` (or `scale NAME x5`), `priority NAME 80`, `restart NAME`, `activate NAME DEFINITION`, `delete NAME` | a client's request |
-//! | `rollout pause NAME`, `rollout resume NAME`, `rollback NAME` | by hand |
-//! | `stop NAME/INDEX` | an instance is stopped, and starts again if it is desired |
-//! | `crash NAME/INDEX` | its container crashes |
-//! | `run FILE`, `cancel TASK` | |
-//! | `domain NAME fresh for 20s`, `domain NAME fresh ever` | |
-//! | `preemption on`, `preemption off` | |
-//! | `wait 20s` | time goes on before the next change |
+//! | `lose cell c2` | the machine of the cell dies with all its containers |
+//! | `return cell c2` | an empty machine replaces the lost one |
+//! | `add cell c9 [like c1] [OPTION=VALUE ...]` | adds a cell |
+//! | `evacuate [cell] c1`, `cordon [cell] c1` | request of an operator |
+//! | `uncordon [cell] c1`, `delete cell c1` | request of an operator |
+//! | `apply FILE` | desires or updates everything in the file |
+//! | `update NAME FILE` | updates the process to its definition in the file |
+//! | `scale NAME=5` (or `scale NAME x5`), `priority NAME 80` | request of a client |
+//! | `restart NAME`, `activate NAME DEFINITION`, `delete NAME` | request of a client |
+//! | `rollout pause NAME`, `rollout resume NAME`, `rollback NAME` | manual control of a rollout |
+//! | `stop NAME/INDEX` | stops an instance; it starts again if it is desired |
+//! | `crash NAME/INDEX` | crashes the container of an instance |
+//! | `run FILE`, `cancel TASK` | runs or cancels tasks |
+//! | `domain NAME fresh for 20s`, `domain NAME fresh ever` | marks a domain as fresh |
+//! | `preemption on`, `preemption off` | switches preemption |
+//! | `wait 20s` | advances the time before the next change |
+//!
+//! Options of `add cell` are `memory=4096`, `disk=8192` (both in MiB), `containers=100`, `ports=100`,
+//! `zone=z1`, `stack=linux` and `tag=gpu`. An omitted option has the value of the cell named by `like`.
+//! Without `like`, it has the value of the first cell.
 
 use std::time::Duration;
 
@@ -27,94 +33,93 @@ use schemas::spec::Item;
 
 use super::words::{Bad, Words};
 
-/// Something that a run changes.
+/// Change that a run makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The machine of a cell dies.
+    /// Kills the machine of a cell.
     Lose(CellId),
-    /// An empty machine takes its place.
+    /// Replaces the machine of a lost cell by an empty one.
     Return(CellId),
-    /// Another cell.
+    /// Adds a cell.
     Add(Box<NewCell>),
-    /// An operator asks something of a cell.
+    /// Sends an operator command for a cell.
     Operator(CellId, cell::Command),
-    /// Everything in a file is desired, or becomes so.
+    /// Desires or updates everything in a file.
     Apply(Vec<Item>),
-    /// A process becomes as a file says.
+    /// Updates a process to its definition in a file.
     Update(ProcessGuid, Vec<Item>),
-    /// So many instances are desired.
+    /// Sets the number of desired instances.
     Scale(ProcessGuid, u32),
-    /// It is so urgent.
+    /// Sets the priority of a process.
     Rank(ProcessGuid, Priority),
-    /// Every instance is replaced by one that runs the same.
+    /// Replaces every instance by one with the same definition.
     Restart(ProcessGuid),
-    /// Every instance shall run a definition that it has.
+    /// Moves every instance to an existing definition of the process.
     Activate(ProcessGuid, DefinitionId),
-    /// Its rollout is steered.
+    /// Controls the rollout of a process.
     Steer(ProcessGuid, RolloutControl),
-    /// It is no longer desired.
+    /// Removes a process from the desired state.
     Remove(ProcessGuid),
-    /// An instance is stopped.
+    /// Stops an instance.
     Retire(ProcessGuid, u32),
-    /// The container of an instance crashes.
+    /// Crashes the container of an instance.
     Crash(ProcessGuid, u32),
-    /// A task is cancelled.
+    /// Cancels a task.
     Cancel(TaskGuid),
-    /// A domain is up to date, for so long or for ever.
+    /// Marks a domain as fresh for a duration. `None` means forever.
     Fresh(Domain, Option<Duration>),
-    /// Whether what is less urgent may be stopped for what waits.
+    /// Allows or forbids stopping less urgent work to make room for waiting work.
     Preemption(bool),
-    /// Time goes on.
+    /// Advances the time.
     Wait(Duration),
 }
 
-/// A cell that is added; what isn't said is as on the cell that it is like.
+/// Cell to add. An omitted value is copied from the cell in `like`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCell {
-    /// Its name.
     pub id: CellId,
-    /// The cell that it is like; none: the first.
+    /// Cell to copy omitted values from. `None` means the first cell.
     pub like: Option<CellId>,
-    /// Its memory, in MiB.
+    /// Memory in MiB.
     pub memory_mb: Option<u64>,
-    /// Its disk, in MiB.
+    /// Disk in MiB.
     pub disk_mb: Option<u64>,
-    /// How many containers it takes.
+    /// Maximum number of containers.
     pub containers: Option<u32>,
-    /// How many ports of the host it has.
+    /// Number of host ports.
     pub ports: Option<u32>,
-    /// Its zone.
     pub zone: Option<Zone>,
-    /// What it offers.
+    /// Stack that the cell offers.
     pub stack: Option<Stack>,
-    /// Work must ask for all of these; none said: as on the cell that it is like.
+    /// Placement tags; work must request all of them. An empty list means the tags of the cell in `like`.
     pub tags: Vec<PlacementTag>,
 }
 
-/// Words that are no change.
+/// Reason that a change cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unread<E> {
-    /// What was expected there, and what is there.
+    /// Syntax error, with the expected and the actual words.
     Words(String),
-    /// A file that can't be taken.
+    /// Error of a file that the change names.
     File(E),
 }
 
-/// The beginnings of everything that can be changed.
+/// List of all changes, for error messages.
 const KNOWN: &str = "a change: lose cell, return cell, add cell, evacuate, cordon, uncordon, delete cell, apply, update, scale, priority, restart, activate, rollout pause, \
                      rollout resume, rollback, delete, stop, crash, run, cancel, domain, preemption on, preemption off or wait";
 
 impl Change {
-    /// Reads a change; `read` reads the files that it names. None: the line is empty, or a comment.
+    /// Parses a change and calls `read` for each file that it names. Returns `None` if the line is empty or a
+    /// comment.
     ///
     /// # Errors
-    /// What was expected instead, or what is wrong with a file.
+    /// Returns the expected syntax, or the error of a file.
     pub fn read<E>(
         text: &str,
         read: &mut dyn FnMut(&str) -> Result<Vec<Item>, E>,
     ) -> Result<Option<Self>, Unread<E>> {
         let words = |bad: Bad| Unread::Words(bad.why);
-        let mut all = Words::of(1, text).map_err(words)?;
+        let mut all = Words::new(1, text).map_err(words)?;
         if all.is_empty() {
             return Ok(None);
         }
@@ -129,7 +134,7 @@ impl Change {
 
 type Read<'a, E> = &'a mut dyn FnMut(&str) -> Result<Vec<Item>, E>;
 
-/// What names a file.
+/// Parses a change that names a file. Returns `None` for any other change.
 fn of_file<E>(words: &mut Words, read: Read<'_, E>) -> Result<Option<Change>, Unread<E>> {
     let bad = |bad: Bad| Unread::Words(bad.why);
     let mut items = |words: &mut Words| {
@@ -192,7 +197,7 @@ fn of_words(words: &mut Words) -> Result<Change, Bad> {
     })
 }
 
-/// What is about a cell.
+/// Parses a change of a cell. Returns `None` for any other change.
 fn of_cell(words: &mut Words) -> Result<Option<Change>, Bad> {
     let orders = [
         ("evacuate", cell::Command::Evacuate),
@@ -236,7 +241,7 @@ fn instance(words: &mut Words) -> Result<(ProcessGuid, u32), Bad> {
     })
 }
 
-/// `web=5`, or `web x5` as in a story.
+/// Parses `web=5`, or `web x5` as in a story.
 fn scale(words: &mut Words) -> Result<Change, Bad> {
     let whole = |word: &str| {
         let (process, instances) = word.split_once('=')?;
@@ -290,7 +295,7 @@ fn new_cell(words: &mut Words) -> Result<NewCell, Bad> {
     }
 }
 
-/// `memory=4096` or `memory 4096`: the value as words of its own.
+/// Parses `memory=4096` or `memory 4096` and returns the value as a separate cursor.
 fn option(words: &mut Words, name: &str) -> Option<Words> {
     words.take_option(name).or_else(|| if words.take(name) { words.take_word() } else { None })
 }

@@ -1,4 +1,4 @@
-//! Where everything is in a World, and what of that differs between two.
+//! Locations of all work in a World, and the differences between two Worlds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,21 +11,18 @@ use schemas::process::Slot;
 use schemas::task::{self, Task};
 use serde::{Serialize, Serializer};
 
-/// Something that is somewhere.
+/// Instance or task that has a location.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
-    /// An instance of a process.
+    /// Instance of a process.
     Instance {
-        /// The process.
         process: ProcessGuid,
-        /// The index.
         index: u32,
-        /// The definition that it runs.
+        /// Definition that the instance runs.
         definition: DefinitionId,
-        /// Whether it is the record that an evacuating cell keeps.
+        /// `true` for the record that an evacuating cell keeps.
         evacuating: bool,
     },
-    /// A task.
     Task(TaskGuid),
 }
 
@@ -50,18 +47,18 @@ impl Serialize for Work {
     }
 }
 
-/// How something is.
+/// State and location of an instance or a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Spot {
-    /// Its state, as people read it.
+    /// Human-readable state.
     pub state: &'static str,
-    /// Its cell, if it is on one.
+    /// Cell that runs the work, if any.
     pub cell_id: Option<CellId>,
-    /// Its container, if it has one.
+    /// Container of the work, if any.
     pub instance_guid: Option<InstanceGuid>,
-    /// Whether it was asked to stop.
+    /// `true` if a stop was requested.
     pub stopping: bool,
-    /// Why it could not be placed, or how it failed.
+    /// Placement error, crash reason or failure reason.
     pub why: Option<String>,
 }
 
@@ -71,25 +68,27 @@ impl Spot {
         Self { state, cell_id, instance_guid: by.map(|by| by.instance_guid), stopping: false, why: None }
     }
 
-    /// Whether it is the same for whoever looks at it: containers of two runs have different names.
+    /// Returns `true` if both spots look the same to a user. Ignores container ids, because they differ
+    /// between runs.
     pub(super) fn looks_like(&self, other: &Self) -> bool {
         let of = |spot: &Self| (spot.state, spot.cell_id.clone(), spot.stopping, spot.why.clone());
         of(self) == of(other)
     }
 
-    /// Whether nothing of it changed. What waits for room still waits if that is said of other cells.
+    /// Returns `true` if nothing changed. Work that waits for room is unchanged even if its placement error
+    /// differs.
     fn stays(&self, other: &Self) -> bool {
         let both_wait = self.is_unplaced() && other.is_unplaced() && self.state == other.state;
         self == other || both_wait
     }
 
-    /// Whether no place was found for it.
+    /// Returns `true` if placement failed.
     pub(super) fn is_unplaced(&self) -> bool {
         matches!(self.state, "UNCLAIMED" | "PENDING") && self.why.is_some()
     }
 }
 
-/// Where everything is.
+/// State and location of all work.
 pub(super) type Spots = BTreeMap<Work, Spot>;
 
 pub(super) fn spots(world: &World) -> Spots {
@@ -152,20 +151,21 @@ fn of_task(task: &Task) -> Option<Spot> {
     })
 }
 
-/// Something that changes.
+/// Difference in the state or location of an instance or a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Move {
-    /// What.
+    /// Instance or task that differs.
     pub what: Work,
-    /// How it is before; none: it is not there.
+    /// State before the changes. `None` means that it did not exist.
     pub before: Option<Spot>,
-    /// How it is afterwards; none: it is gone.
+    /// State after the changes. `None` means that it no longer exists.
     pub after: Option<Spot>,
-    /// Whether it would come to the same without the changes.
+    /// `true` if the result is the same without the changes.
     pub anyway: bool,
 }
 
-/// What differs between two moments; `anyway`: what it would be at the second one if nothing were changed.
+/// Returns the differences between two moments. `anyway` is the state at the second moment without the
+/// changes.
 pub(super) fn moves(before: &Spots, after: &Spots, anyway: &Spots) -> Vec<Move> {
     let all: BTreeSet<&Work> = before.keys().chain(after.keys()).collect();
     let moved = all.into_iter().filter(|work| match (before.get(work), after.get(work)) {

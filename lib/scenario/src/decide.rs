@@ -1,4 +1,4 @@
-//! A single decision: what a BBS that knows a recording decides on a command, and nothing of what follows.
+//! Single decisions: the response of a BBS in the recorded state to one command, without later consequences.
 
 use bytes::Bytes;
 use schemas::message::{Ack, Envelope};
@@ -14,41 +14,43 @@ use super::stage::Stage;
 use super::what_if::SETTLING;
 use super::{Recording, Unusable};
 
-/// A command that is to be decided.
+/// Command to decide.
 #[derive(Clone, Debug)]
-pub enum Asked {
-    /// In the words of changes.
+pub enum DecideRequest {
+    /// Change, in the syntax of the module [`change`](super::change).
     Change(Change),
-    /// As a client sends it.
+    /// Command in the form that a client sends.
     Command(Domain, Box<Envelope>, Box<ClientCommand>),
 }
 
-/// What is decided.
+/// Decision on a command.
 #[derive(Clone, Debug)]
-pub struct Decided {
-    /// What the client is answered.
+pub struct DecideResult {
+    /// Answer to the client.
     pub answer: Result<Option<Ack>, Refusal>,
-    /// The entries that would be appended, each as it would be stored on its subject; none: it is so already. What is asked
-    /// of several things may be refused for one of them, and these are of those before it.
+    /// Entries to append, as stored on their subjects. An empty list means that the command changes nothing.
+    /// A command for several items can be refused at one of them; the list then holds the entries of the
+    /// items before it.
     pub entries: Vec<(Subject, Bytes)>,
 }
 
-/// The beginnings of the changes that are commands.
+/// List of the changes that are commands, for error messages.
 const COMMANDS: &str = "evacuate, cordon, uncordon, delete cell, apply, update, scale, priority, restart, activate, \
                         rollout pause, rollout resume, rollback, delete, stop, run, cancel, domain, preemption on or \
                         preemption off";
 
-impl Asked {
-    /// A change that is to be decided.
+impl DecideRequest {
+    /// Creates a command from a change.
     ///
     /// # Errors
-    /// It is none that a client or an operator asks for: nobody decides it.
+    /// Returns an error if the change is not a command of a client or an operator. Such a change has no
+    /// decision.
     pub fn change(change: Change) -> Result<Self, String> {
         no_command(&change).map_or(Ok(Self::Change(change)), Err)
     }
 }
 
-/// Why a change can't be decided, if it can't: it just happens.
+/// Returns the reason that a change is not a command. `None` means that it is one.
 fn no_command(change: &Change) -> Option<String> {
     let what = match change {
         Change::Lose(_) => "lose cell",
@@ -74,22 +76,22 @@ fn no_command(change: &Change) -> Option<String> {
 }
 
 impl Recording {
-    /// What would be decided on a command. The time is a second after the log was left.
+    /// Decides a command, one second after the recorded end of the log.
     ///
     /// # Errors
-    /// Why the log can't be run on.
-    pub fn decide(&self, asked: &Asked) -> Result<Decided, Unusable> {
+    /// Returns the reason that the simulation cannot continue from the log.
+    pub fn decide(&self, asked: &DecideRequest) -> Result<DecideResult, Unusable> {
         let mut stage = Stage::new(self);
-        // Nobody but the BBS does anything.
+        // Without cells, only the BBS acts.
         stage.cells.clear();
         stage.until(self.time() + SETTLING)?;
         let begun = stage.tape.end();
         let answer = match asked {
-            Asked::Change(change) => match no_command(change) {
+            DecideRequest::Change(change) => match no_command(change) {
                 None => stage.carry_out(change).map(|()| None),
                 Some(why) => Err(Refusal::new(Code::InvalidRequest, why).into()),
             },
-            Asked::Command(domain, envelope, command) => {
+            DecideRequest::Command(domain, envelope, command) => {
                 stage.asks_as_client(domain, (**envelope).clone(), (**command).clone()).map(Some)
             }
         };
@@ -98,11 +100,11 @@ impl Recording {
             Err(Failed::Refused(refusal)) => Err(refusal),
             Err(Failed::Unusable(unusable)) => return Err(unusable),
         };
-        Ok(Decided { answer, entries: entries(&stage, begun) })
+        Ok(DecideResult { answer, entries: entries(&stage, begun) })
     }
 }
 
-/// The entries behind a position that hold what was asked.
+/// Returns the entries after a position that hold decisions on commands of the simulated client.
 fn entries(stage: &Stage<'_>, begun: Position) -> Vec<(Subject, Bytes)> {
     let asked = |entry: &Entry| {
         entry.decisions.iter().any(|decision| match &decision.actor {

@@ -1,21 +1,23 @@
-//! A recorded log, run on: the real BBS, auctioneer and reps go on from where it was left, in virtual time, on a bus and a
-//! journal in memory on which nothing goes wrong. What nobody changes stays as it was.
+//! Simulation that continues a recorded log. The real BBS, auctioneer and reps resume at the end of the
+//! recording. They run in virtual time on an in-memory bus and journal without faults. State that no change
+//! affects stays the same.
 //!
-//! The machines fold the recorded entries as any process does that starts, so ids, versions and epochs are those of the
-//! record. What the log doesn't hold is taken to agree with it: a cell that is present has a rep, and each record that
-//! names a container of it has one in that state. Containers start as fast as the log says that they did, and never fail
-//! by themselves; owners of tasks are taken to hear of their ends. Nothing outside of this is read or written.
+//! The machines fold the recorded entries like any starting process. Ids, versions and epochs therefore match
+//! the record. State outside the log is assumed to agree with it: each present cell has a rep, and each
+//! record that names a container has a container in that state. Containers start as fast as the log recorded
+//! and never fail on their own. Owners of tasks are assumed to receive every completion callback. The
+//! simulation reads and writes no external state.
 //!
-//! | the file | holds |
+//! | module | contents |
 //! |---|---|
-//! | `tape` | the log: what was recorded, and what a run appends |
-//! | `times` | how long starts and tasks took |
-//! | `cells` | reps, and containers that agree with the records |
-//! | `stage`, `wires` | the machines, the one loop, and what they want done |
-//! | [`change`] | what a run changes, in words |
-//! | `act` | changes, carried out |
-//! | [`decide`] | a single decision |
-//! | [`what_if`] | what becomes of everything, beside what would have become of it |
+//! | `tape` | log: recorded entries and entries appended by a run |
+//! | `times` | recorded durations of starts and tasks |
+//! | `cells` | reps, and containers that match the records |
+//! | `stage`, `wires` | machines, the event loop, and execution of effects |
+//! | [`change`] | syntax of changes |
+//! | `act` | execution of changes |
+//! | [`decide`] | single decisions |
+//! | [`what_if`] | comparison of a run with and without changes |
 
 mod act;
 mod cells;
@@ -49,10 +51,11 @@ use self::tape::Tape;
 pub use self::times::{Start, Times, USUAL_START};
 pub use self::what_if::WhatIf;
 
-/// How long silence of most cells is taken for a fault of the network, unless it is said otherwise: as a BBS has it.
+/// Default additional silence before a BBS accepts the loss of most cells. Until then, it assumes a
+/// network fault. Equals the default of a BBS.
 pub const MASS_LOSS_WAIT: Duration = Duration::from_secs(60);
 
-/// A log up to a position, folded, from which any number of runs may go on.
+/// Folded log up to a position. Any number of runs can start from it.
 #[derive(Clone, Debug)]
 pub struct Recording {
     tape: Tape,
@@ -62,19 +65,19 @@ pub struct Recording {
     time: Timestamp,
 }
 
-/// Why a log can't be run on.
+/// Reason that a simulation cannot continue from a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// It ends before the position.
+    /// The log ends before the requested position.
     Beyond {
-        /// The position.
+        /// Requested position.
         position: Position,
-        /// Where it ends.
+        /// Last position of the log.
         end: Position,
     },
-    /// A machine met what it doesn't understand.
+    /// A machine stopped at input that it cannot process.
     Halted(String),
-    /// The run comes to no rest: it goes round in circles at this time.
+    /// The run exceeded its step limit at this time without coming to rest.
     Restless(Timestamp),
 }
 
@@ -93,11 +96,11 @@ impl fmt::Display for Unusable {
 impl std::error::Error for Unusable {}
 
 impl Recording {
-    /// Folds a log up to a position; none: all of it. `mass_loss_wait` is how long its BBSs wait before they believe that
-    /// most cells are gone at once.
+    /// Folds a log up to a position. `None` means the whole log. `mass_loss_wait` is the time that the BBS
+    /// waits before it accepts the simultaneous loss of most cells.
     ///
     /// # Errors
-    /// Why it can't be run on.
+    /// Returns the reason that a simulation cannot continue from the log.
     pub fn read(
         messages: impl Into<Arc<[Message]>>,
         until: Option<Position>,
@@ -134,7 +137,7 @@ impl Recording {
             time = entry.decisions.last().map_or(time, |last| time.max(last.at));
         }
         if length == 0 {
-            // It begins with the first entry.
+            // Time of an empty recording: the first entry of the log.
             let first = messages.iter().find_map(|message| Entry::decode(&message.bytes).ok());
             time = first.and_then(|entry| Some(entry.decisions.first()?.at)).unwrap_or(time);
         }
@@ -142,32 +145,32 @@ impl Recording {
         Ok(Self { tape: Tape::new(messages, length), bbs, auctioneer, times, time })
     }
 
-    /// What was true when the log was left.
+    /// Returns the World at the end of the recording.
     #[must_use]
     pub const fn world(&self) -> &World {
         self.bbs.world()
     }
 
-    /// Where it was left.
+    /// Returns the last recorded position.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.tape.end()
     }
 
-    /// When it was left: the time of the last decision.
+    /// Returns the time of the last recorded decision.
     #[must_use]
     pub const fn time(&self) -> Timestamp {
         self.time
     }
 
-    /// How long things took.
+    /// Returns the recorded durations.
     #[must_use]
     pub const fn times(&self) -> &Times {
         &self.times
     }
 }
 
-/// Folds what stands at a position; none: no entry that counts.
+/// Folds the message at a position. Returns `None` if the message is not a valid entry or is quarantined.
 fn fold(bbs: &mut Bbs, position: Position, message: &Message) -> Result<Option<Entry>, Unusable> {
     let recorded = bbs::Input::Delivered {
         position,
@@ -210,7 +213,7 @@ fn of_cluster(messages: &[Message]) -> impl DoubleEndedIterator<Item = (Position
         .map(|(at, message)| (Position(at as u64 + 1), message))
 }
 
-/// What operators set aside, wherever that is recorded.
+/// Returns the positions that operators quarantined, from the whole log.
 fn quarantines(messages: &[Message]) -> QuarantinedPositions {
     let mut cluster = ClusterLog::default();
     for (position, message) in of_cluster(messages) {
@@ -219,7 +222,7 @@ fn quarantines(messages: &[Message]) -> QuarantinedPositions {
     cluster.quarantined().clone()
 }
 
-/// How many shards the cluster was founded with, wherever in the log that is.
+/// Returns the shard count of the founded cluster, from the whole log.
 fn shards(messages: &[Message]) -> Option<u16> {
     let founded = |event: &Event| match event.as_cluster()? {
         cluster::Event::Founded { shards, .. } => Some(*shards),
@@ -236,8 +239,8 @@ fn shards(messages: &[Message]) -> Option<u16> {
     decisions.find_map(|decision| decision.events.iter().find_map(founded))
 }
 
-/// Who was elected last in a role. A machine of that name leads at once, so that nothing is decided but what a change
-/// brings about.
+/// Returns the service that was elected last in a role. A machine with this name leads at once, so that a run
+/// contains only decisions caused by changes.
 fn elected(messages: &[Message], role: Role) -> Option<ServiceId> {
     let of_entry = |entry: Entry| {
         let events = entry.decisions.into_iter().flat_map(|decision| decision.events);

@@ -1,5 +1,6 @@
-//! The stage: one BBS, one auctioneer and the cells' reps, with a clock, a log and a bus on which nothing goes wrong. Everything
-//! happens in one thread, in the order of its times; the same run is the same, step by step.
+//! Simulated cluster: one BBS, one auctioneer and the reps of the cells, with a clock, a log and a bus
+//! without faults. Events run in one thread, ordered by time. Runs are deterministic: equal runs have equal
+//! steps.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,67 +18,67 @@ use super::tape::Tape;
 use super::times::Times;
 use super::{Recording, Unusable};
 
-/// How long a message takes, and an append.
+/// Latency of a message or an append.
 pub(super) const LATENCY: Duration = Duration::from_millis(1);
-/// How long somebody waits for an answer.
+/// Request timeout.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// How soon a rep asks again that was not let speak for its cell.
+/// Retry interval of a rep whose attach request was refused or timed out.
 pub(super) const ATTACH_AGAIN: Duration = Duration::from_millis(200);
-/// More steps than any run takes that comes to rest.
+/// Maximum number of steps of a run. A run that comes to rest takes fewer.
 const STEPS: u64 = 50_000_000;
 
-/// A machine.
+/// Machine of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum Machine {
     Bbs,
     Auctioneer,
     Rep(CellId),
 }
 
-/// What happens at its time.
+/// Scheduled event.
 pub(super) enum Due {
     Bbs(Box<bbs::Input>),
     Auctioneer(Box<auctioneer::Input>),
-    /// To one life of a rep.
+    /// Input for one life of a rep. The number is the life.
     Rep(CellId, u64, Box<rep::Input>),
-    /// A machine gets its turn, once for all that came to it at the moment.
-    Turn(Who),
-    Alarm(Who),
-    /// Something happens to the containers of a cell.
+    /// Turn of a machine, shared by all inputs of the same moment.
+    Turn(Machine),
+    Alarm(Machine),
+    /// Container event of a cell.
     Containers(CellId),
-    /// The rep of a cell asks whether it may speak for it.
+    /// Attach request of the rep of a cell.
     Attach(CellId),
-    /// Nobody waits for the answer to a question any more.
+    /// Timeout of a request.
     Expires(u64),
 }
 
-/// Who asked a machine, and what for.
+/// Sender and purpose of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Asker {
-    /// A rep that reports.
+    /// Report of a rep.
     Report { cell: CellId, life: u64, id: u64 },
-    /// A rep that asks for records.
+    /// Record query of a rep.
     Records { cell: CellId, life: u64, id: u64 },
-    /// A rep that wants to speak for its cell.
+    /// Attach request of a rep.
     Attach(CellId),
-    /// The auctioneer, of what it could not place.
+    /// Placement outcomes of the auctioneer.
     Outcomes(u64),
-    /// The auctioneer, that wants to lead.
+    /// Leadership request of the auctioneer.
     Lead,
-    /// The auctioneer, that gave work to a rep.
+    /// Work that the auctioneer assigned to a rep.
     Perform(CellId, PerformId),
-    /// The BBS, that wants to know how a cell is.
+    /// Probe or other order of the BBS for the rep of a cell.
     Probe(CellId),
-    /// A client or an operator.
+    /// Request of a client or an operator.
     Change(u64),
-    /// Somebody who does not want to know.
+    /// Request whose reply is ignored.
     Nobody,
 }
 
-/// A cluster that goes on from where a log was left.
+/// Simulated cluster that continues a recorded log.
 pub(super) struct Stage<'a> {
     pub(super) now: Timestamp,
-    /// When the log was left.
+    /// End time of the recording.
     pub(super) began: Timestamp,
     pub(super) tape: Tape,
     pub(super) bbs: Bbs,
@@ -88,23 +89,23 @@ pub(super) struct Stage<'a> {
     due: BTreeMap<(Timestamp, u64), Due>,
     counter: u64,
     pub(super) asked: BTreeMap<u64, Asker>,
-    /// What clients and operators were answered.
+    /// Replies to clients and operators, by request number.
     pub(super) answers: BTreeMap<u64, Result<Ack, Refusal>>,
-    /// Counts what they asked.
+    /// Number of requests of clients and operators.
     pub(super) changes: u64,
     bbs_alarm: Option<Timestamp>,
     auctioneer_alarm: Option<Timestamp>,
     bbs_turn: bool,
     auctioneer_turn: bool,
-    /// When something was appended last.
+    /// Time of the last append.
     pub(super) appended_at: Timestamp,
     steps: u64,
-    /// Why it can't go on.
+    /// Reason that the simulation cannot continue.
     pub(super) halted: Option<String>,
 }
 
 impl<'a> Stage<'a> {
-    /// The cluster of a recording, where all of it starts.
+    /// Creates the cluster of a recording and schedules the start of all its machines.
     pub(super) fn new(recording: &'a Recording) -> Self {
         let world = recording.bbs.world();
         let now = recording.time;
@@ -114,7 +115,7 @@ impl<'a> Stage<'a> {
             world.clone(),
         );
         let times = &recording.times;
-        let cells = cells::of(world, now, times);
+        let cells = cells::nodes(world, now, times);
         let mut stage = Self {
             now,
             began: now,
@@ -146,23 +147,23 @@ impl<'a> Stage<'a> {
         stage
     }
 
-    /// What is true.
+    /// Returns the current World.
     pub(super) const fn world(&self) -> &World {
         self.bbs.world()
     }
 
-    /// Something happens at a time.
+    /// Schedules an event. A time in the past means now.
     pub(super) fn schedule(&mut self, at: Timestamp, due: Due) {
         self.counter += 1;
         self.due.insert((at.max(self.now), self.counter), due);
     }
 
-    /// Something comes to a machine soon.
+    /// Schedules an event after the message latency.
     pub(super) fn send(&mut self, due: Due) {
         self.schedule(self.now + LATENCY, due);
     }
 
-    /// Remembers who asked; whoever answers names the number.
+    /// Registers a request and its timeout. Returns the request number, which the reply must carry.
     pub(super) fn asks(&mut self, asker: Asker) -> u64 {
         self.counter += 1;
         let number = self.counter;
@@ -171,10 +172,11 @@ impl<'a> Stage<'a> {
         number
     }
 
-    /// Lets time run to a moment.
+    /// Advances the time to a moment.
     ///
     /// # Errors
-    /// Why it can't: a machine met what it doesn't understand, or goes round in circles.
+    /// Returns an error if a machine stopped at input that it cannot process, or if the run exceeded its step
+    /// limit.
     pub(super) fn until(&mut self, moment: Timestamp) -> Result<(), Unusable> {
         while let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= moment) {
             let ((at, _), due) = first.remove_entry();
@@ -198,7 +200,7 @@ impl<'a> Stage<'a> {
             Due::Auctioneer(input) => self.auctioneer_takes(*input),
             Due::Rep(id, life, input) => {
                 let alive = self.cells.get(&id).is_some_and(|node| node.rep.is_some() && node.life == life);
-                // What comes to nobody is not answered, and whoever asked waits until its patience is over.
+                // Input for an absent rep has no reply, so the request times out.
                 if alive {
                     self.rep_takes(&id, *input);
                 }
@@ -211,37 +213,37 @@ impl<'a> Stage<'a> {
         }
     }
 
-    // ---- inputs --------------------------------------------------------------------------------------------------
+    // ---- inputs ----
 
     pub(super) fn bbs_takes(&mut self, input: bbs::Input) {
         let effects = self.bbs.step(self.now, input);
-        self.turn_soon(Who::Bbs);
+        self.turn_soon(Machine::Bbs);
         effects.into_iter().for_each(|effect| self.bbs_effect(effect));
-        self.wake(Who::Bbs);
+        self.wake(Machine::Bbs);
     }
 
     fn auctioneer_takes(&mut self, input: auctioneer::Input) {
         let effects = self.auctioneer.step(self.now, input);
-        self.turn_soon(Who::Auctioneer);
+        self.turn_soon(Machine::Auctioneer);
         effects.into_iter().for_each(|effect| self.auctioneer_effect(effect));
-        self.wake(Who::Auctioneer);
+        self.wake(Machine::Auctioneer);
     }
 
     fn rep_takes(&mut self, id: &CellId, input: rep::Input) {
         let now = self.now;
         let Some(rep) = self.cells.get_mut(id).and_then(|node| node.rep.as_mut()) else { return };
         let effects = rep.step(now, input);
-        self.turn_soon(Who::Rep(id.clone()));
+        self.turn_soon(Machine::Rep(id.clone()));
         effects.into_iter().for_each(|effect| self.rep_effect(id, effect));
-        self.wake(Who::Rep(id.clone()));
+        self.wake(Machine::Rep(id.clone()));
     }
 
-    /// What came to a machine before its turn is decided together in it.
-    fn turn_soon(&mut self, who: Who) {
+    /// Schedules a turn, unless one is due. The turn decides all inputs before it together.
+    fn turn_soon(&mut self, who: Machine) {
         let due = match &who {
-            Who::Bbs => std::mem::replace(&mut self.bbs_turn, true),
-            Who::Auctioneer => std::mem::replace(&mut self.auctioneer_turn, true),
-            Who::Rep(id) => {
+            Machine::Bbs => std::mem::replace(&mut self.bbs_turn, true),
+            Machine::Auctioneer => std::mem::replace(&mut self.auctioneer_turn, true),
+            Machine::Rep(id) => {
                 let Some(node) = self.cells.get_mut(id) else { return };
                 std::mem::replace(&mut node.turn_due, true)
             }
@@ -251,19 +253,19 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn turn(&mut self, who: &Who) {
+    fn turn(&mut self, who: &Machine) {
         match who {
-            Who::Bbs => {
+            Machine::Bbs => {
                 self.bbs_turn = false;
                 let effects = self.bbs.step(self.now, bbs::Input::Turn);
                 effects.into_iter().for_each(|effect| self.bbs_effect(effect));
             }
-            Who::Auctioneer => {
+            Machine::Auctioneer => {
                 self.auctioneer_turn = false;
                 let effects = self.auctioneer.step(self.now, auctioneer::Input::Turn);
                 effects.into_iter().for_each(|effect| self.auctioneer_effect(effect));
             }
-            Who::Rep(id) => {
+            Machine::Rep(id) => {
                 let now = self.now;
                 let Some(node) = self.cells.get_mut(id) else { return };
                 node.turn_due = false;
@@ -275,26 +277,26 @@ impl<'a> Stage<'a> {
         self.wake(who.clone());
     }
 
-    // ---- alarms --------------------------------------------------------------------------------------------------
+    // ---- alarms ----
 
-    fn alarm_of(&self, who: &Who) -> Option<Timestamp> {
+    fn alarm_of(&self, who: &Machine) -> Option<Timestamp> {
         match who {
-            Who::Bbs => self.bbs.alarm(),
-            Who::Auctioneer => self.auctioneer.alarm(),
-            Who::Rep(id) => self.cells.get(id)?.rep.as_ref()?.alarm(),
+            Machine::Bbs => self.bbs.alarm(),
+            Machine::Auctioneer => self.auctioneer.alarm(),
+            Machine::Rep(id) => self.cells.get(id)?.rep.as_ref()?.alarm(),
         }
     }
 
-    fn set_alarm(&mut self, who: &Who) -> Option<&mut Option<Timestamp>> {
+    fn set_alarm(&mut self, who: &Machine) -> Option<&mut Option<Timestamp>> {
         Some(match who {
-            Who::Bbs => &mut self.bbs_alarm,
-            Who::Auctioneer => &mut self.auctioneer_alarm,
-            Who::Rep(id) => &mut self.cells.get_mut(id)?.alarm,
+            Machine::Bbs => &mut self.bbs_alarm,
+            Machine::Auctioneer => &mut self.auctioneer_alarm,
+            Machine::Rep(id) => &mut self.cells.get_mut(id)?.alarm,
         })
     }
 
-    /// A machine is woken when it wants to be.
-    pub(super) fn wake(&mut self, who: Who) {
+    /// Schedules a wake-up at the alarm of a machine.
+    pub(super) fn wake(&mut self, who: Machine) {
         let Some(due) = self.alarm_of(&who) else { return };
         let due = due.max(self.now + LATENCY);
         let Some(set) = self.set_alarm(&who) else { return };
@@ -304,22 +306,22 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn alarm(&mut self, who: &Who) {
+    fn alarm(&mut self, who: &Machine) {
         let Some(set) = self.set_alarm(who) else { return };
         *set = None;
         if self.alarm_of(who).is_none_or(|due| due > self.now) {
             return self.wake(who.clone());
         }
         match who {
-            Who::Bbs => self.bbs_takes(bbs::Input::Tick),
-            Who::Auctioneer => self.auctioneer_takes(auctioneer::Input::Tick),
-            Who::Rep(id) => self.rep_takes(id, rep::Input::Tick),
+            Machine::Bbs => self.bbs_takes(bbs::Input::Tick),
+            Machine::Auctioneer => self.auctioneer_takes(auctioneer::Input::Tick),
+            Machine::Rep(id) => self.rep_takes(id, rep::Input::Tick),
         }
     }
 
-    // ---- the log -------------------------------------------------------------------------------------------------
+    // ---- log ----
 
-    /// Everybody who follows the log is told what the run appended at a position.
+    /// Delivers the entry at a position to the BBS and the auctioneer.
     pub(super) fn deliver(&mut self, position: Position) {
         let Some(message) = self.tape.get(position).cloned() else { return };
         let entry = match Entry::decode(&message.bytes) {
@@ -339,9 +341,9 @@ impl<'a> Stage<'a> {
         self.send(Due::Auctioneer(Box::new(auctioneer::Input::Recorded { position, entry: entry.into() })));
     }
 
-    // ---- containers and cells ------------------------------------------------------------------------------------
+    // ---- containers and cells ----
 
-    /// Something is due of the containers of a cell.
+    /// Processes the due container events of a cell.
     fn advance(&mut self, id: &CellId) {
         let now = self.now;
         let Some(node) = self.cells.get_mut(id) else { return };
@@ -361,7 +363,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A rep asks whether it may speak for its cell, before it does anything.
+    /// Sends the attach request of a rep. The rep does nothing before it is granted.
     fn attach(&mut self, id: &CellId) {
         let Some(node) = self.cells.get(id).filter(|node| node.rep.is_none()) else { return };
         let attach = schemas::message::Attach { folder: node.presence.folder };
@@ -370,15 +372,15 @@ impl<'a> Stage<'a> {
         self.send(Due::Bbs(Box::new(bbs::Input::Request { requester, ask })));
     }
 
-    /// A rep may speak for its cell.
+    /// Starts the rep of a cell after its attach request was granted.
     pub(super) fn attached(&mut self, id: &CellId, position: Position) {
         let seed = self.counter;
         let Some(node) = self.cells.get_mut(id).filter(|node| node.rep.is_none()) else { return };
         node.begin(id, position, IdGenerator::new(seed));
-        self.wake(Who::Rep(id.clone()));
+        self.wake(Machine::Rep(id.clone()));
     }
 
-    /// Another run of a rep.
+    /// Returns the incarnation of a new run of a rep.
     pub(super) fn incarnation(&mut self) -> Incarnation {
         Incarnation(self.ids.next(self.now))
     }

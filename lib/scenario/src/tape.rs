@@ -1,5 +1,5 @@
-//! The log of a run: what was recorded, shared by all runs that go on from it, and what the run appends. Only memory holds
-//! what is appended.
+//! Log of a run: recorded entries, shared by all runs of a recording, and entries appended by the run.
+//! Appended entries exist in memory only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use schemas::Entry;
 use schemas::names::EntryId;
 use schemas::subject::{Position, Subject};
 
-/// What a journal holds at a position.
+/// Message at a position of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its subject, as text.
+    /// Subject as text.
     pub subject: String,
-    /// Its id, if it carries one.
+    /// Id of the entry, if the message carries one.
     pub entry: Option<EntryId>,
-    /// As it is stored.
+    /// Body as stored.
     pub bytes: Bytes,
 }
 
-/// A log that goes on.
+/// Recorded log with entries appended to it.
 #[derive(Clone, Debug)]
 pub(super) struct Tape {
     recorded: Arc<[Message]>,
-    /// So much of it counts.
+    /// Number of recorded messages in use.
     length: usize,
     appended: Vec<Message>,
     last: BTreeMap<Subject, Position>,
 }
 
 impl Tape {
-    /// The log as it was when so much of it was recorded.
+    /// Creates a log from the first `length` recorded messages.
     pub(super) fn new(recorded: Arc<[Message]>, length: usize) -> Self {
         let length = length.min(recorded.len());
         let mut last = BTreeMap::new();
@@ -41,12 +41,12 @@ impl Tape {
         Self { recorded, length, appended: vec![], last }
     }
 
-    /// The position of the last entry.
+    /// Returns the position of the last entry.
     pub(super) const fn end(&self) -> Position {
         Position((self.length + self.appended.len()) as u64)
     }
 
-    /// Appends an entry if this is where its subject ends; none: it is not.
+    /// Appends an entry if the last position of its subject is `expected`. Returns `None` otherwise.
     pub(super) fn append(
         &mut self,
         subject: &Subject,
@@ -63,13 +63,13 @@ impl Tape {
         Some(position)
     }
 
-    /// Where a subject ends, and with which entry.
+    /// Returns the last position of a subject and the id of the entry there.
     pub(super) fn last(&self, subject: &Subject) -> Option<(Position, Option<EntryId>)> {
         let position = *self.last.get(subject)?;
         Some((position, self.get(position)?.entry))
     }
 
-    /// What stands at a position.
+    /// Returns the message at a position.
     pub(super) fn get(&self, position: Position) -> Option<&Message> {
         let at = usize::try_from(position.0.checked_sub(1)?).ok()?;
         match at.checked_sub(self.length) {
@@ -78,7 +78,7 @@ impl Tape {
         }
     }
 
-    /// What the run appended, decoded, each behind its position.
+    /// Returns the entries appended by the run, decoded, with their positions.
     pub(super) fn appended(&self) -> impl Iterator<Item = (Position, Entry)> {
         let entries = self.appended.iter().enumerate();
         entries.filter_map(|(at, message)| {
@@ -86,7 +86,7 @@ impl Tape {
         })
     }
 
-    /// All messages, recorded and appended.
+    /// Returns all messages, recorded and appended.
     pub(super) fn messages(&self) -> impl Iterator<Item = &Message> {
         self.recorded[..self.length].iter().chain(&self.appended)
     }

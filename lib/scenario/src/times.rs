@@ -1,4 +1,4 @@
-//! How long things took, as the log tells: from CLAIMED to RUNNING, and from a task's start to its end.
+//! Durations measured from the log: from CLAIMED to RUNNING, and from the start of a task to its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use schemas::names::{InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::{Decision, Timestamp, actual, task};
 use scripted::{Behaviour, Create};
 
-/// How long an instance takes to be RUNNING where the log has none that ever was.
+/// Assumed duration from CLAIMED to RUNNING if the log has no successful start.
 pub const USUAL_START: Duration = Duration::from_secs(1);
-/// So many times are kept of each process or kind of task: the newest.
+/// Maximum number of samples per process or kind of task. The newest are kept.
 const KEPT: usize = 101;
 
-/// How long things took.
+/// Durations measured from a log.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     starts: BTreeMap<ProcessGuid, Spans>,
     runs: BTreeMap<Box<str>, Spans>,
-    /// What was claimed, or started as a task, and is not seen to go on yet.
+    /// Start times of claimed instances and of started tasks whose next event is still missing.
     open: BTreeMap<InstanceGuid, Timestamp>,
     all_starts: Spans,
 }
 
-/// Some lengths of time, the newest last.
+/// Sampled durations, newest last.
 #[derive(Clone, Debug, Default)]
 struct Spans(Vec<Duration>);
 
@@ -36,7 +36,7 @@ impl Spans {
         self.0.push(span);
     }
 
-    /// The middle one; of an even number, the shorter of the two.
+    /// Returns the median. For an even number of samples, returns the shorter of the two middle ones.
     fn median(&self) -> Option<Duration> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -44,19 +44,19 @@ impl Spans {
     }
 }
 
-/// How long a process takes to start, and where that is known from.
+/// Start duration of a process, with its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// The median of its own starts.
+    /// Median of the starts of the process.
     Own(Duration),
-    /// The median of all processes' starts: it has none of its own.
+    /// Median of the starts of all processes. Used if the process has no recorded start.
     Others(Duration),
-    /// Nothing was ever seen to start.
+    /// Default duration. Used if the log has no recorded start.
     Usual,
 }
 
 impl Start {
-    /// The time.
+    /// Returns the duration.
     #[must_use]
     pub const fn time(self) -> Duration {
         match self {
@@ -67,7 +67,7 @@ impl Start {
 }
 
 impl Times {
-    /// Takes note of a decision, in the order of the log.
+    /// Records a decision. Decisions must arrive in log order.
     pub(super) fn note(&mut self, decision: &Decision) {
         for event in &decision.events {
             match (&decision.aggregate, event) {
@@ -138,26 +138,28 @@ impl Times {
         }
     }
 
-    /// How long an instance of a process takes from CLAIMED to RUNNING.
+    /// Returns the duration from CLAIMED to RUNNING for an instance of a process.
     #[must_use]
     pub fn start(&self, process: &ProcessGuid) -> Start {
         let own = self.starts.get(process).and_then(Spans::median).map(Start::Own);
         own.or_else(|| self.all_starts.median().map(Start::Others)).unwrap_or(Start::Usual)
     }
 
-    /// How long a task runs that ends well: as those of its kind did. None: none of its kind ever ended so, and it is taken to run on.
+    /// Returns the median duration of successful tasks of the same kind. `None` means that no such task
+    /// succeeded; the simulation then assumes that the task never ends.
     #[must_use]
     pub fn run(&self, task: &TaskGuid) -> Option<Duration> {
         self.runs.get(task.stem()).and_then(Spans::median)
     }
 
-    /// How a container that is started now behaves: it never fails by itself.
+    /// Returns the behaviour of a container that starts now. It never fails on its own.
     pub(super) fn behaviour(&self, recipe: &Recipe) -> Behaviour {
         self.behaviour_of(&recipe.work, Duration::ZERO)
     }
 
-    /// How a container behaves that has been at it for so long. What takes longer than it usually does is just about to be
-    /// RUNNING; but a task of which that is true may take for ever.
+    /// Returns the behaviour of a container that has been in its state for `passed`. An instance that exceeds
+    /// its usual start duration becomes RUNNING at once. A task that exceeds its usual duration is assumed
+    /// never to end.
     pub(super) fn behaviour_of(&self, work: &WorkKey, passed: Duration) -> Behaviour {
         let (start, run) = match work {
             WorkKey::Lrp { key, .. } => (self.start(&key.process_guid).time().saturating_sub(passed), None),

@@ -1,4 +1,5 @@
-//! What if: the cluster of a recording goes on with changes, and beside it without them.
+//! Analysis of changes: continues the cluster of a recording with changes, and again without them for
+//! comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,112 +23,111 @@ use super::stage::Stage;
 use super::times::Start;
 use super::{Recording, Unusable};
 
-/// The machines have this long to find their places, before anything is changed.
+/// Time for the machines to attach and settle before the first change.
 pub(super) const SETTLING: Duration = Duration::from_secs(1);
-/// A run has come to rest when nothing was decided for so long, and nothing is under way.
+/// Minimum time without an append before a run counts as at rest. In addition, nothing may be in progress.
 const QUIET: Duration = Duration::from_secs(6);
-/// The longest time that is waited for rest, unless it is said otherwise.
+/// Default maximum time to wait for rest.
 pub const PATIENCE: Duration = Duration::from_secs(60 * 60);
 
-/// How long a run goes on after its last change.
+/// Duration of a run after its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// Until nothing is under way, at most so long.
+    /// Runs until nothing is in progress, at most for this duration.
     Rest(Duration),
-    /// So long.
+    /// Runs for exactly this duration.
     Time(Duration),
 }
 
-/// What would become of everything.
+/// Result of a what-if analysis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WhatIf {
-    /// Whether nothing is under way in the end.
+    /// `true` if nothing is in progress at the end.
     pub at_rest: bool,
-    /// How long it ran from the first change on, in milliseconds.
+    /// Duration of the run from the first change, in milliseconds.
     pub ran_ms: u64,
-    /// Whether everything finds its place that would find one without the changes.
+    /// `true` if all work is placed that would be placed without the changes.
     pub fits: bool,
-    /// What would be elsewhere, or otherwise.
+    /// Work whose state or location differs.
     pub moves: Vec<Move>,
-    /// What would find no place.
+    /// Work without a placement.
     pub unplaced: Vec<Unplaced>,
-    /// What would be stopped for something more urgent.
+    /// Work stopped in favour of more urgent work.
     pub preempted: Vec<Preempted>,
-    /// The evaluations that would wait for room.
+    /// Evaluations that wait for room.
     pub blocked: Vec<Blocked>,
-    /// The processes of which something would change.
+    /// Processes with a difference.
     pub processes: Vec<Process>,
-    /// The cells that would be there, or not.
+    /// Cells whose state differs.
     pub cells: Vec<CellChange>,
 }
 
-/// What would find no place.
+/// Work without a placement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unplaced {
-    /// What.
+    /// Instance or task.
     pub what: Work,
-    /// Why, as users read it.
+    /// Human-readable placement error.
     pub error: String,
-    /// Why, cell by cell, if it was tried in this run.
+    /// Reasons by cell, if this run attempted a placement.
     pub explanation: Option<Explanation>,
-    /// Whether that is so without the changes.
+    /// `true` if the result is the same without the changes.
     pub anyway: bool,
 }
 
-/// What would be stopped for something more urgent.
+/// Work stopped in favour of more urgent work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Preempted {
-    /// An instance or a task, as users name it.
+    /// User-visible name of an instance or a task.
     pub what: String,
-    /// How long after the first change, in milliseconds.
+    /// Time after the first change, in milliseconds.
     pub after_ms: u64,
 }
 
-/// An evaluation that would wait for room.
+/// Evaluation that waits for room.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Blocked {
-    /// Its process or task.
+    /// Process or task of the evaluation.
     pub of: String,
-    /// What made the work.
+    /// Trigger of the evaluation.
     pub trigger: Trigger,
-    /// Why.
+    /// Reason that the evaluation is blocked.
     pub reason: String,
 }
 
-/// What becomes of a process.
+/// Differences of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Process {
-    /// Which.
     pub process_guid: ProcessGuid,
-    /// Instances that are desired before, and afterwards.
+    /// Number of desired instances, before and after.
     pub desired: (u32, u32),
-    /// Instances that run before, and afterwards.
+    /// Number of running instances, before and after.
     pub running: (u32, u32),
-    /// How long after the first change the last of them was RUNNING, in milliseconds; none: none started.
+    /// Time from the first change until the last start reached RUNNING, in milliseconds. `None` means that no
+    /// instance started.
     pub all_running_after_ms: Option<u64>,
-    /// How long an instance takes from CLAIMED to RUNNING, in milliseconds.
+    /// Duration from CLAIMED to RUNNING of an instance, in milliseconds.
     pub start_ms: u64,
-    /// Whether the log has starts of this very process.
+    /// `true` if the log has starts of this process.
     pub start_is_recorded: bool,
 }
 
-/// A cell that would be there, or not.
+/// Cell whose state differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CellChange {
-    /// Which.
     pub cell_id: CellId,
-    /// How it is before; none: nobody knows it.
+    /// State before the changes. `None` means that the cell is unknown.
     pub before: Option<&'static str>,
-    /// How it is afterwards.
+    /// State after the changes. `None` means that the cell is unknown.
     pub after: Option<&'static str>,
 }
 
-/// Why there is no answer.
+/// Failure of a what-if analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoAnswer {
-    /// The change that was not carried out, counted from 0; none: it is not about one.
+    /// Index of the failed change, from 0. `None` means that the failure does not concern a single change.
     pub change: Option<usize>,
-    /// Why.
+    /// Reason of the failure.
     pub why: Failed,
 }
 
@@ -138,10 +138,11 @@ impl From<Unusable> for NoAnswer {
 }
 
 impl Recording {
-    /// What would become of everything with these changes, made one after the other.
+    /// Makes the changes one after the other and returns the differences.
     ///
     /// # Errors
-    /// The change that is refused, and why; or why the log can't be run on.
+    /// Returns the refused change with the reason, or the reason that the simulation cannot continue from the
+    /// log.
     pub fn what_if(&self, changes: &[Change], length: Length) -> Result<WhatIf, NoAnswer> {
         let mut stage = Stage::new(self);
         stage.until(self.time() + SETTLING)?;
@@ -152,13 +153,14 @@ impl Recording {
         let at_rest = stage.go_on(length)?;
         let mut without = Stage::new(self);
         without.until(stage.now)?;
-        Ok(self.told(&stage, without.world(), begun, at_rest))
+        Ok(self.report(&stage, without.world(), begun, at_rest))
     }
 
-    /// The log that a run of this recording leaves behind which changes nothing.
+    /// Runs the recording without changes until it is at rest, at most for `patience`. Returns the resulting
+    /// log.
     ///
     /// # Errors
-    /// Why it can't be run on.
+    /// Returns the reason that the simulation cannot continue from the log.
     pub fn at_rest(&self, patience: Duration) -> Result<Vec<super::Message>, Unusable> {
         let mut stage = Stage::new(self);
         stage.until(self.time() + SETTLING)?;
@@ -166,9 +168,9 @@ impl Recording {
         Ok(stage.tape.messages().cloned().collect())
     }
 
-    fn told(&self, stage: &Stage<'_>, without: &World, begun: Timestamp, at_rest: bool) -> WhatIf {
+    fn report(&self, stage: &Stage<'_>, without: &World, begun: Timestamp, at_rest: bool) -> WhatIf {
         let (before, after, anyway) = (spots(self.world()), spots(stage.world()), spots(without));
-        let told = Told::of(stage, begun);
+        let told = Observation::observe(stage, begun);
         let unplaced = unplaced(&after, &anyway, &told);
         let moves = moves(&before, &after, &anyway);
         WhatIf {
@@ -184,7 +186,7 @@ impl Recording {
         }
     }
 
-    fn processes(&self, after: &World, moves: &[Move], told: &Told) -> Vec<Process> {
+    fn processes(&self, after: &World, moves: &[Move], told: &Observation) -> Vec<Process> {
         let moved = moves.iter().filter_map(|one| match &one.what {
             Work::Instance { process, .. } => Some(process),
             Work::Task(_) => None,
@@ -207,7 +209,7 @@ impl Recording {
 }
 
 impl Stage<'_> {
-    /// Lets time go on. Answers whether nothing is under way in the end.
+    /// Advances the time. Returns `true` if nothing is in progress at the end.
     fn go_on(&mut self, length: Length) -> Result<bool, Unusable> {
         let (end, rests) = match length {
             Length::Rest(most) => (self.now + most, true),
@@ -222,7 +224,8 @@ impl Stage<'_> {
         Ok(self.is_at_rest())
     }
 
-    /// Whether nothing was decided for a while, and nothing is under way that will be.
+    /// Returns `true` if nothing was appended for `QUIET`, and nothing is in progress that leads to another
+    /// decision.
     fn is_at_rest(&self) -> bool {
         let world = self.world();
         if self.now.since(self.appended_at) < QUIET {
@@ -238,7 +241,7 @@ impl Stage<'_> {
             && !world.tasks_from(None).any(waits)
     }
 
-    /// Whether something of a process is under way.
+    /// Returns `true` if a rollout or an instance of the process is in progress.
     fn moves(&self, process: &schemas::process::Process) -> bool {
         rolls(process)
             || process.slots.iter().any(|slot| {
@@ -248,13 +251,14 @@ impl Stage<'_> {
     }
 }
 
-/// Whether a rollout goes on: it isn't paused, nor over.
+/// Returns `true` if a rollout is in progress: neither paused nor finished.
 #[must_use]
 pub fn rolls(process: &schemas::process::Process) -> bool {
     process.rollout.as_ref().is_some_and(|rollout| rollout.phase == Phase::Rolling)
 }
 
-/// Whether something more becomes of an instance soon. Who crashed before the log was left, and waits, is not waited for.
+/// Returns `true` if another transition of the instance is expected soon. Ignores an instance that crashed
+/// before the end of the recording and waits for its restart.
 fn is_under_way(actual: &actual::Actual, began: Timestamp) -> bool {
     match &actual.state {
         actual::State::Unclaimed { placement_error } => placement_error.is_none(),
@@ -265,24 +269,24 @@ fn is_under_way(actual: &actual::Actual, began: Timestamp) -> bool {
     }
 }
 
-/// Whether a task is to be placed.
+/// Returns `true` if the task waits for its first placement attempt.
 fn waits(task: &task::Task) -> bool {
     matches!(&task.state, Some(task::State::Pending { placement_error: None }))
 }
 
-/// What the entries of a run tell.
+/// Findings from the entries of a run.
 #[derive(Default)]
-struct Told {
-    /// When the last instance of a process was RUNNING, after the first change.
+struct Observation {
+    /// Time of the last start of each process, in milliseconds after the first change.
     started: BTreeMap<ProcessGuid, u64>,
     preempted: Vec<Preempted>,
     explained: BTreeMap<String, Explanation>,
-    /// Tasks that failed since no place was found.
+    /// Failure reasons of tasks that failed because placement was impossible.
     rejected: BTreeMap<String, String>,
 }
 
-impl Told {
-    fn of(stage: &Stage<'_>, begun: Timestamp) -> Self {
+impl Observation {
+    fn observe(stage: &Stage<'_>, begun: Timestamp) -> Self {
         let mut told = Self::default();
         for (_, entry) in stage.tape.appended() {
             for decision in entry.decisions.iter().filter(|decision| decision.at >= begun) {
@@ -365,7 +369,7 @@ impl Told {
     }
 }
 
-fn unplaced(after: &Spots, anyway: &Spots, told: &Told) -> Vec<Unplaced> {
+fn unplaced(after: &Spots, anyway: &Spots, told: &Observation) -> Vec<Unplaced> {
     let one = |(work, spot): (&Work, &Spot)| {
         let name = match work {
             Work::Instance { process, index, .. } => format!("{process}/{index}"),
@@ -393,7 +397,7 @@ fn blocked(world: &World) -> Vec<Blocked> {
     blocked.collect()
 }
 
-/// How many instances of a process are desired, and run.
+/// Returns the numbers of desired and running instances of a process.
 fn counts(world: &World, guid: &ProcessGuid) -> (u32, u32) {
     let Some(process) = world.process(guid) else { return (0, 0) };
     let desired = process.desired.as_ref().map_or(0, |desired| desired.indices().count());
@@ -413,7 +417,7 @@ fn cells(before: &World, after: &World) -> Vec<CellChange> {
     all.filter(|change| change.before != change.after).collect()
 }
 
-/// How a cell is, in a word.
+/// Returns the state of a cell as a single word.
 const fn state_of(cell: &cell::Cell) -> &'static str {
     match (
         cell.present,

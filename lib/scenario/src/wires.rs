@@ -1,4 +1,5 @@
-//! What machines want done, done: every message arrives, and every append is stored unless its subject moved on.
+//! Execution of the effects of machines. Every message arrives. An append fails only if its subject has a
+//! newer entry.
 
 use bbs::{AppendFailure, ChangeRequest, Reply};
 use schemas::Refusal;
@@ -8,7 +9,7 @@ use schemas::task::CallbackResult;
 
 use super::stage::{ATTACH_AGAIN, Asker, Due, Stage};
 
-/// What the owners of completed tasks are taken to answer: they know.
+/// Assumed reply of task owners to completion callbacks: success.
 const KNOWS: CallbackResult = CallbackResult::Answered(200);
 
 impl Stage<'_> {
@@ -20,7 +21,7 @@ impl Stage<'_> {
         self.send(Due::Auctioneer(Box::new(input)));
     }
 
-    /// To the rep that a cell has now, if it has one.
+    /// Sends an input to the current rep of a cell, if any.
     fn tell_rep(&mut self, cell: &CellId, input: rep::Input) {
         let life = self.cells.get(cell).map_or(0, |node| node.life);
         self.send(Due::Rep(cell.clone(), life, Box::new(input)));
@@ -31,7 +32,7 @@ impl Stage<'_> {
         self.tell_bbs(bbs::Input::Request { requester, ask });
     }
 
-    // ---- effects -------------------------------------------------------------------------------------------------
+    // ---- effects ----
 
     pub(super) fn bbs_effect(&mut self, effect: bbs::Effect) {
         use bbs::Effect as E;
@@ -159,7 +160,7 @@ impl Stage<'_> {
         }
     }
 
-    /// The evacuation of a cell is over: its rep says that it leaves, and ends.
+    /// Stops the rep of a cell after its evacuation. The rep sends its leave request first.
     fn leaves(&mut self, cell: &CellId) {
         let Some(node) = self.cells.get_mut(cell) else { return };
         let leave = node.rep.as_ref().map(rep::Rep::leave);
@@ -169,7 +170,7 @@ impl Stage<'_> {
         }
     }
 
-    // ---- answers -------------------------------------------------------------------------------------------------
+    // ---- answers ----
 
     fn bbs_answers(&mut self, requester: u64, reply: Reply) {
         let Some(asker) = self.asked.remove(&requester) else { return };
@@ -229,7 +230,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Whoever asked waits no longer.
+    /// Ends a request that timed out.
     pub(super) fn expires(&mut self, number: u64) {
         let Some(asker) = self.asked.remove(&number) else { return };
         match asker {
@@ -252,7 +253,7 @@ impl Stage<'_> {
         }
     }
 
-    /// An answer to a client: what became of the command.
+    /// Removes and returns the reply to a request of a client or an operator.
     pub(super) fn take_answer(&mut self, number: u64) -> Option<Result<Ack, Refusal>> {
         self.answers.remove(&number)
     }

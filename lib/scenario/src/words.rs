@@ -1,15 +1,15 @@
-//! The words of a line: a cursor over them, and what each kind of value looks like.
+//! Cursor over the words of a line, and the syntax of each kind of value.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A line that can't be read.
+/// Syntax error of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bad {
-    /// Which, counted from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What was expected there, and what is there.
+    /// Expected and actual words.
     pub why: String,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for Bad {
 
 impl std::error::Error for Bad {}
 
-/// A word, or a text in quotes, or a word with a text in quotes right behind it, as `result="all is well"`.
+/// Word, quoted text, or word directly followed by quoted text, such as `result="all is well"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Token {
     word: String,
@@ -35,7 +35,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// The words of a line, from the first that is not read yet.
+/// Cursor over the words of a line, at the first unread word.
 #[derive(Clone, Debug)]
 pub struct Words {
     line: usize,
@@ -44,8 +44,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// The words of a line, without its comment. A comma and the colon behind a word are words of their own.
-    pub fn of(line: usize, text: &str) -> Result<Self, Bad> {
+    /// Splits a line into words, without its comment. A comma and a colon after a word are separate words.
+    pub fn new(line: usize, text: &str) -> Result<Self, Bad> {
         let mut tokens = vec![];
         let mut rest = text.trim_start();
         while !rest.is_empty() && !rest.starts_with('#') {
@@ -70,17 +70,18 @@ impl Words {
         Ok(Self { line, tokens, at: 0 })
     }
 
+    /// Returns `true` if the line has no words.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// The line is bad.
+    /// Returns an error for the line.
     pub fn bad(&self, why: impl Into<String>) -> Bad {
         Bad { line: self.line, why: why.into() }
     }
 
-    /// What comes next is not what was expected.
+    /// Returns an error that names the next word and the expected one.
     pub fn wrong(&self, expected: &str) -> Bad {
         let found = self.tokens.get(self.at);
         let found = found.map_or_else(|| "the end of the line".to_owned(), |token| format!("`{token}`"));
@@ -94,13 +95,13 @@ impl Words {
         token.quoted.is_none().then_some(token.word.as_str())
     }
 
-    /// The next word, which stays the next.
+    /// Returns the next word without consuming it.
     #[must_use]
     pub fn peek(&self) -> Option<&str> {
         self.peek_at(0)
     }
 
-    /// Whether these words come next; then they are read.
+    /// Consumes these words if they come next. Returns `true` if it did.
     pub fn take(&mut self, words: &str) -> bool {
         let there = words.split(' ').enumerate().all(|(ahead, word)| self.peek_at(ahead) == Some(word));
         if there {
@@ -109,49 +110,52 @@ impl Words {
         there
     }
 
-    /// These words must come next.
+    /// Consumes these words, or fails if they do not come next.
     pub fn must(&mut self, words: &str) -> Result<(), Bad> {
         if self.take(words) { Ok(()) } else { Err(self.wrong(&format!("`{words}`"))) }
     }
 
-    /// Nothing may come any more.
+    /// Fails if any words are left.
     pub fn end(&self) -> Result<(), Bad> {
         if self.at == self.tokens.len() { Ok(()) } else { Err(self.wrong("nothing more")) }
     }
 
-    /// What a word says.
+    /// Consumes and parses the next word.
     pub fn read<T>(&mut self, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, Bad> {
         let value = self.peek().and_then(read).ok_or_else(|| self.wrong(expected))?;
         self.at += 1;
         Ok(value)
     }
 
+    /// Reads a name. `what` names its kind in the error.
     pub fn name<T: FromStr>(&mut self, what: &str) -> Result<T, Bad> {
         self.read(what, |word| word.parse().ok())
     }
 
-    /// The next word, if it is a number.
+    /// Consumes the next word if it is a number.
     pub fn take_number<T: FromStr>(&mut self) -> Option<T> {
         let number = self.peek_at(0)?.parse().ok()?;
         self.at += 1;
         Some(number)
     }
 
+    /// Reads a number.
     pub fn number<T: FromStr>(&mut self) -> Result<T, Bad> {
         self.read("a number", |word| word.parse().ok())
     }
 
+    /// Reads a duration.
     pub fn duration(&mut self) -> Result<Duration, Bad> {
         self.read("a time, as 200ms, 12s or 5m", duration)
     }
 
-    /// `for 10s`.
+    /// Parses `for 10s`.
     pub fn for_time(&mut self) -> Result<Duration, Bad> {
         self.must("for")?;
         self.duration()
     }
 
-    /// A text in quotes, if one comes next.
+    /// Consumes a quoted text if it comes next.
     pub fn take_quoted(&mut self) -> Option<String> {
         let token = self.tokens.get(self.at).filter(|token| token.word.is_empty())?;
         let text = token.quoted.clone()?;
@@ -159,14 +163,14 @@ impl Words {
         Some(text)
     }
 
-    /// The next word, as words of its own.
+    /// Consumes the next word and returns it as a separate cursor.
     pub fn take_word(&mut self) -> Option<Self> {
         let token = self.tokens.get(self.at)?.clone();
         self.at += 1;
         Some(Self { line: self.line, tokens: vec![token], at: 0 })
     }
 
-    /// `name=value` or `name="value"`, if it comes next: its value as words of its own.
+    /// Consumes `name=value` or `name="value"` if it comes next. Returns the value as a separate cursor.
     pub fn take_option(&mut self, name: &str) -> Option<Self> {
         let token = self.tokens.get(self.at)?;
         let value = token.word.strip_prefix(name)?.strip_prefix('=')?;
@@ -177,7 +181,7 @@ impl Words {
     }
 }
 
-/// The text up to the quote that ends it, and what is behind that.
+/// Returns the text up to its closing quote, and the rest after the quote.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut inner = String::new();
     let mut characters = text.char_indices();
@@ -195,7 +199,7 @@ fn unquoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// A text in quotes.
+/// Text that displays in quotes.
 pub struct Quoted<'a>(pub &'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -205,7 +209,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// A time as it is written, to the millisecond.
+/// Duration that displays with millisecond precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
@@ -225,7 +229,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// `200ms`, `12s`, `12.4s` or `5m`.
+/// Parses `200ms`, `12s`, `12.4s` or `5m`.
 pub fn duration(text: &str) -> Option<Duration> {
     let plain = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit()) && !number.is_empty();
     let whole = |number: &str| number.parse::<u64>().ok().filter(|_| plain(number));
@@ -259,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_line_is_words_and_texts() {
-        let mut words = Words::of(3, r#"  a b: 3, result="x \"y\"\n # z" "" # and no more"#).unwrap();
+        let mut words = Words::new(3, r#"  a b: 3, result="x \"y\"\n # z" "" # and no more"#).unwrap();
         assert!(words.take("a b :") && !words.take("b"));
         assert_eq!(words.number::<u32>(), Ok(3));
         assert!(words.take(","));
@@ -271,6 +275,6 @@ mod tests {
         );
         assert_eq!(words.take_quoted().as_deref(), Some(""));
         assert_eq!(words.end(), Ok(()));
-        assert!(Words::of(1, "\"never").is_err() && Words::of(1, r#""\q""#).is_err());
+        assert!(Words::new(1, "\"never").is_err() && Words::new(1, r#""\q""#).is_err());
     }
 }

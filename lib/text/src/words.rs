@@ -130,6 +130,7 @@ pub struct InvalidValue {
 }
 
 impl InvalidValue {
+    /// Creates the error for a value of an option.
     pub fn new(what: &'static str, value: &str, expected: impl Into<String>) -> Self {
         Self { what, value: value.to_owned(), expected: expected.into() }
     }

@@ -13,7 +13,7 @@ use cli_base::output::Output;
 use cli_base::{file, moment};
 use runtime::exit::Exit;
 use scenario::change::Unread;
-use scenario::decide::{Asked, Decided};
+use scenario::decide::{DecideRequest, DecideResult};
 use scenario::{Change, MASS_LOSS_WAIT, Message};
 use schemas::message::Ack;
 use schemas::query::AsOf;
@@ -91,7 +91,7 @@ pub(crate) async fn run(args: &DecideArgs, global: &Global) -> Result<(), Failur
     let asked = command_of(args, global)?;
     let messages: Vec<Message> = if args.empty { vec![] } else { recorded::read(global).await? };
     let recording = recorded::recording(messages, args.as_of, MASS_LOSS_WAIT)?;
-    let Decided { answer, entries } = recording.decide(&asked).map_err(recorded::unusable_failure)?;
+    let DecideResult { answer, entries } = recording.decide(&asked).map_err(recorded::unusable_failure)?;
     let shown = outcome(recording.position(), answer, entries)?;
     let exit = match &shown {
         Outcome::Refused { refusal, .. } => Some(cli_base::failure::exit_for(refusal.code)),
@@ -101,7 +101,7 @@ pub(crate) async fn run(args: &DecideArgs, global: &Global) -> Result<(), Failur
     exit.map_or(Ok(()), |exit| Err(Failure::silent(exit)))
 }
 
-fn command_of(args: &DecideArgs, global: &Global) -> Result<Asked, Failure> {
+fn command_of(args: &DecideArgs, global: &Global) -> Result<DecideRequest, Failure> {
     let keys = args.keys.open(global)?;
     if let Some(Verb { noun, verb }) = &args.verb {
         let path = args.file.as_deref().unwrap_or_else(|| Path::new("-"));
@@ -116,12 +116,12 @@ fn command_of(args: &DecideArgs, global: &Global) -> Result<Asked, Failure> {
         let (envelope, command) = sealed.map_err(|refusal| {
             Failure::from(refusal).while_doing(format!("read {noun}.{verb} from {}", path.display()))
         })?;
-        return Ok(Asked::Command(domain, Box::new(envelope), Box::new(command)));
+        return Ok(DecideRequest::Command(domain, Box::new(envelope), Box::new(command)));
     }
     let text = args.change.as_deref().unwrap_or_default();
     let mut items = |path: &str| file::sealed_items(Path::new(path), global.domain.as_ref(), &keys);
     match Change::read(text, &mut items) {
-        Ok(Some(change)) => Asked::change(change).map_err(Failure::usage),
+        Ok(Some(change)) => DecideRequest::change(change).map_err(Failure::usage),
         Ok(None) => Err(Failure::usage("the change is empty: pass a change such as \"scale web=5\"")),
         Err(Unread::Words(why)) => Err(Failure::usage(why)),
         Err(Unread::File(failure)) => Err(failure),

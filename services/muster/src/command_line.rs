@@ -166,7 +166,7 @@ mod tests {
         Muster::command().debug_assert();
     }
 
-    const LINES_WITH_OPTIONS: [&str; 104] = [
+    const LINES_WITH_OPTIONS: [&str; 102] = [
         "periodic show p",
         "periodic pause p",
         "periodic resume p",
@@ -217,8 +217,6 @@ mod tests {
         "journal quarantine 7 --reason because",
         "what-if wait --as-of -10m --for 1h -o json",
         "what-if remove -f changes.txt --mass-loss-wait 0s",
-        "decide remove --as-of 41",
-        "decide --command lrp.update --file m.json --empty --domain shop",
         "apply --dry-run - -o json",
         "apply web.toml --if-position 41",
         "run t.json --if-position #41 --detach",

@@ -32,7 +32,7 @@ fn reference_of_commands_is_up_to_date() {
         write!(text, "\n## {group}\n\n| command | effect | example |\n|---|---|---|\n").unwrap();
         for name in names {
             leaves(root.find_subcommand(name).unwrap(), name, &mut |path, command| {
-                let is_past = command.get_arguments().any(|arg| arg.get_id() == "as_of");
+                let is_past = command.get_arguments().any(|arg| arg.get_long() == Some("as-of"));
                 let mark = if is_past { " †" } else { "" };
                 let (.., example) = COMMANDS.iter().find(|(known, ..)| *known == path).unwrap();
                 writeln!(text, "| `{path}`{mark} | {} | `{example}` |", cell(&summary(command))).unwrap();

@@ -254,7 +254,7 @@ impl Reader {
             self.head.only_simulated = Some(why.trim().to_owned());
             return Ok(());
         }
-        let mut words = Words::of(number, text)?;
+        let mut words = Words::new(number, text)?;
         if words.is_empty() {
             return Ok(());
         }

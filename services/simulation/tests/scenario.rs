@@ -44,17 +44,18 @@ fn plan(seed: u64) -> Plan {
 /// A log that was left in the middle, and what runs on from there.
 fn left(seed: u64, log: &[Message], turn: u64) -> Recording {
     let position = Position(1 + Rng::new(seed, 77 + turn).below(log.len() as u64));
-    Recording::read(log.to_vec(), Some(position), MASS_LOSS_WAIT).unwrap()
+    Recording::read(log.to_vec(), Some(position), MASS_LOSS_WAIT).expect("should succeed")
 }
 
 /// The same, when all that was under way has ended.
 fn rested(recording: &Recording) -> Recording {
-    Recording::read(recording.at_rest(LONG).unwrap(), None, MASS_LOSS_WAIT).unwrap()
+    Recording::read(recording.at_rest(LONG).expect("should succeed"), None, MASS_LOSS_WAIT)
+        .expect("should succeed")
 }
 
 /// A rested cluster in which nothing went wrong, with something on a cell.
 fn calm(seed: u64) -> Recording {
-    rested(&Recording::read(log_of(&Plan::calm(seed)), None, MASS_LOSS_WAIT).unwrap())
+    rested(&Recording::read(log_of(&Plan::calm(seed)), None, MASS_LOSS_WAIT).expect("should succeed"))
 }
 
 fn rest() -> Length {
@@ -63,11 +64,11 @@ fn rest() -> Length {
 
 fn change(text: &str) -> Change {
     let read = Change::read(text, &mut |path| Err(path.to_owned()));
-    read.unwrap().unwrap()
+    read.expect("should succeed").expect("should succeed")
 }
 
 fn cell(id: &str) -> CellId {
-    CellId::new(id).unwrap()
+    CellId::new(id).expect("should succeed")
 }
 
 /// What completed goes after a while, and what a schedule launches comes.
@@ -93,7 +94,7 @@ fn what_nobody_changes_stays_as_it_was() {
         for turn in 0..3 {
             let recording = left(seed, &log, turn);
             let rested = rested(&recording);
-            let told = rested.what_if(&[], rest()).unwrap();
+            let told = rested.what_if(&[], rest()).expect("should succeed");
             let stays = |one: &&Move| is_of_an_instance(one) && !is_of_a_rollout(rested.world(), one);
             let moves: Vec<_> = told.moves.iter().filter(stays).collect();
             assert!(moves.is_empty(), "seed {seed} at {}: {moves:?}", recording.position());
@@ -137,9 +138,13 @@ fn what_runs_when_a_log_is_left_runs_on_in_the_same_container() {
             let recording = left(seed, &log, turn);
             // More urgent work may take the place of what runs, if that is allowed.
             let preempts = recording.world().cluster().is_some_and(|cluster| cluster.preemption);
-            let later =
-                Recording::read(recording.at_rest(Duration::from_secs(20)).unwrap(), None, MASS_LOSS_WAIT);
-            let (before, after) = (settled(recording.world()), running(later.unwrap().world()));
+            let later = Recording::read(
+                recording.at_rest(Duration::from_secs(20)).expect("should succeed"),
+                None,
+                MASS_LOSS_WAIT,
+            );
+            let (before, after) =
+                (settled(recording.world()), running(later.expect("should succeed").world()));
             let lost: Vec<_> = before.difference(&after).collect();
             assert!(preempts || lost.is_empty(), "seed {seed} at {}: {lost:?}", recording.position());
             seen += before.len();
@@ -165,7 +170,7 @@ fn what_runs_on_a_cell_that_is_lost_goes_elsewhere() {
     for seed in [0, 2, 4, 8, 10, 12] {
         let recording = calm(seed);
         for lost in ["c1", "c2", "c3"].map(cell) {
-            let told = recording.what_if(&[Change::Lose(lost.clone())], rest()).unwrap();
+            let told = recording.what_if(&[Change::Lose(lost.clone())], rest()).expect("should succeed");
             assert!(told.at_rest, "seed {seed}");
             for one in told.moves.iter().filter(is_of_an_instance) {
                 let on = |spot: &Option<what_if::Spot>| spot.as_ref().and_then(|spot| spot.cell_id.clone());
@@ -213,9 +218,9 @@ fn some_process(recording: &Recording) -> ProcessGuid {
 fn what_does_not_fit_is_told_with_its_reason() {
     let recording = calm(0);
     let web = some_process(&recording);
-    let told = recording.what_if(&[Change::Scale(web.clone(), 500)], rest()).unwrap();
+    let told = recording.what_if(&[Change::Scale(web.clone(), 500)], rest()).expect("should succeed");
     assert!(!told.fits && told.at_rest);
-    let of_web = told.processes.iter().find(|one| one.process_guid == web).unwrap();
+    let of_web = told.processes.iter().find(|one| one.process_guid == web).expect("should succeed");
     assert_eq!(of_web.desired.1, 500);
     assert!(of_web.running.1 >= of_web.running.0 && of_web.running.1 < 500, "{of_web:?}");
     let is_of_web = |one: &&what_if::Unplaced| match &one.what {
@@ -231,7 +236,7 @@ fn what_does_not_fit_is_told_with_its_reason() {
     assert!(told.blocked.iter().any(|one| one.of == format!("process {web}")), "{:?}", told.blocked);
     // A cell with room for all makes it fit.
     let room = change("add cell big memory=1000000 disk=1000000 containers=1000 ports=1000");
-    let told = recording.what_if(&[room, Change::Scale(web, 500)], rest()).unwrap();
+    let told = recording.what_if(&[room, Change::Scale(web, 500)], rest()).expect("should succeed");
     assert!(told.fits && told.unplaced.iter().all(|one| one.anyway), "{:?}", told.unplaced);
 }
 
@@ -240,9 +245,9 @@ fn starts_take_as_long_as_they_were_recorded_to() {
     let recording = calm(0);
     let web = some_process(&recording);
     let start = recording.times().start(&web).time();
-    let told = recording.what_if(&[Change::Restart(web.clone())], rest()).unwrap();
-    let of_web = told.processes.iter().find(|one| one.process_guid == web).unwrap();
-    let took = Duration::from_millis(of_web.all_running_after_ms.unwrap());
+    let told = recording.what_if(&[Change::Restart(web.clone())], rest()).expect("should succeed");
+    let of_web = told.processes.iter().find(|one| one.process_guid == web).expect("should succeed");
+    let took = Duration::from_millis(of_web.all_running_after_ms.expect("should succeed"));
     assert!(took >= start, "{took:?} is less than one start of {start:?}");
     assert!(of_web.start_is_recorded && of_web.running.0 == of_web.running.1, "{of_web:?}");
 }
@@ -252,7 +257,7 @@ fn the_same_question_has_the_same_answer() {
     let recording = left(3, &log_of(&Plan::drawn(3)), 0);
     let ask = || {
         let changes = [change("lose cell c1"), change("wait 1m"), change("return cell c1")];
-        recording.what_if(&changes, Length::Time(Duration::from_secs(2 * 60 * 60))).unwrap()
+        recording.what_if(&changes, Length::Time(Duration::from_secs(2 * 60 * 60))).expect("should succeed")
     };
     let told = ask();
     assert_eq!(told.ran_ms, (60 + 2 * 60 * 60) * 1_000);
@@ -281,18 +286,21 @@ fn a_change_that_is_refused_is_named() {
 fn a_decision_is_told_as_it_would_be_stored() {
     let recording = calm(0);
     let web = some_process(&recording);
-    let decided = recording.decide(&decide::Asked::Change(Change::Scale(web.clone(), 0))).unwrap();
+    let decided = recording
+        .decide(&decide::DecideRequest::Change(Change::Scale(web.clone(), 0)))
+        .expect("should succeed");
     assert!(decided.answer.is_ok());
     let [(subject, bytes)] = &decided.entries[..] else { panic!("{decided:?}") };
     assert_eq!(*subject, Subject::of_process(&web, recording.world().shards()));
-    assert_eq!(Entry::decode(bytes).unwrap().decisions.len(), 1);
-    let refused = recording.decide(&decide::Asked::Change(change("delete nobody"))).unwrap();
+    assert_eq!(Entry::decode(bytes).expect("should succeed").decisions.len(), 1);
+    let refused =
+        recording.decide(&decide::DecideRequest::Change(change("delete nobody"))).expect("should succeed");
     assert!(refused.answer.is_err() && refused.entries.is_empty());
 }
 
 fn desired(world: &World, guid: &ProcessGuid) -> DesiredLrp {
-    let process = world.process(guid).unwrap();
-    process.desired.as_ref().unwrap().project(guid, &process.domain).unwrap()
+    let process = world.process(guid).expect("should succeed");
+    process.desired.as_ref().expect("should succeed").project(guid, &process.domain).expect("should succeed")
 }
 
 #[test]
@@ -301,12 +309,12 @@ fn what_just_happens_is_decided_by_nobody() {
     let web = some_process(&recording);
     let crash = format!("crash {web}/0");
     for text in ["lose cell c1", "return cell c1", "add cell c9", &crash, "wait 1s"] {
-        let why = decide::Asked::change(change(text)).unwrap_err();
+        let why = decide::DecideRequest::change(change(text)).unwrap_err();
         assert!(why.contains("is no command") && why.contains("scale, priority,"), "{why}");
-        let decided = recording.decide(&decide::Asked::Change(change(text))).unwrap();
+        let decided = recording.decide(&decide::DecideRequest::Change(change(text))).expect("should succeed");
         assert_eq!(decided.answer.unwrap_err().code, Code::InvalidRequest, "{text}");
     }
-    assert!(decide::Asked::change(Change::Scale(web, 1)).is_ok());
+    assert!(decide::DecideRequest::change(Change::Scale(web, 1)).is_ok());
 }
 
 #[test]
@@ -315,8 +323,9 @@ fn of_several_things_that_are_asked_those_before_a_refusal_are_told() {
     let web = some_process(&recording);
     let lrp = desired(recording.world(), &web);
     let more = DesiredLrp { instances: lrp.instances + 1, ..lrp.clone() };
-    let elsewhere = DesiredLrp { domain: schemas::names::Domain::new("elsewhere").unwrap(), ..lrp };
+    let elsewhere =
+        DesiredLrp { domain: schemas::names::Domain::new("elsewhere").expect("should succeed"), ..lrp };
     let both = Change::Apply(vec![Item::Lrp(Box::new(more)), Item::Lrp(Box::new(elsewhere))]);
-    let decided = recording.decide(&decide::Asked::Change(both)).unwrap();
+    let decided = recording.decide(&decide::DecideRequest::Change(both)).expect("should succeed");
     assert!(decided.answer.is_err() && decided.entries.len() == 1, "{decided:?}");
 }

@@ -478,26 +478,6 @@ fn rebalance_spreads_instances_and_skips_even_process() {
 }
 
 #[test]
-fn update_under_load_fails_no_request() {
-    let place = TestDir::new();
-    let muster = Muster::local(place.path());
-    // A router learns of a stop within half a second, even on a loaded machine.
-    let said = muster.ok("bench --rolling --json --drain 500 --rate 5 --cells 5").json();
-    let real = &said["real"];
-    assert_eq!(real["failed_requests"], 0, "{said}");
-    assert!(real["requests"].as_u64().unwrap() > 500, "{said}");
-    assert_eq!((&real["instances"], &said["in_memory"]["instances"]), (&20.into(), &1_000.into()));
-}
-
-#[test]
-fn lagging_router_is_reported_as_failed_requests() {
-    let place = TestDir::new();
-    let muster = Muster::local(place.path());
-    let said = muster.exits(1, "bench --rolling --drain 0 --lag 1000 --rate 20 --cells 5");
-    said.expect_output(&["failed: index 0 of web: ", " requests failed"]);
-}
-
-#[test]
 fn global_process_is_planned_and_applied_per_cell() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);

@@ -101,7 +101,7 @@ fn lagging_service_is_shown_and_forged_services_evict_none() {
         let standing = json!({"position": position, "term": 1, "leads": false});
         json!({
             "id": id, "role": role, "program": program, "leadership": standing,
-            "clock": "2026-10-02T14:00:00Z", "may_lead": true,
+            "clock": clock::now(), "may_lead": true,
         })
         .to_string()
     };

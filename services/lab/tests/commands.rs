@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use journal::{Append, Journal, Sqlite};
+use scenario::{MASS_LOSS_WAIT, Message, Recording};
 use schemas::subject::{Position, Subject};
 use serde_json::{Value, json};
 use simulation::cluster::{Cluster, START};
@@ -18,16 +19,21 @@ async fn record(folder: &Path) -> (Position, String) {
     cluster.until(START + Duration::from_secs(60));
     let journal = Journal::Sqlite(Sqlite::open(folder).await.expect("the journal opens"));
     let mut last: BTreeMap<Subject, Position> = BTreeMap::new();
+    let mut messages = vec![];
     for position in (1..=cluster.journal.end().0).map(Position) {
         let stored = cluster.journal.get(position).expect("the entry exists");
         let expected = last.insert(stored.subject.clone(), position).unwrap_or_default();
         let (subject, entry, bytes) =
             (stored.subject.clone(), stored.entry.expect("an id"), stored.bytes.clone());
+        let message = Message { subject: subject.to_string(), entry: Some(entry), bytes: bytes.clone() };
+        messages.push(message);
         let append = Append { subject, expected, entry, bytes };
         assert_eq!(journal.append(append).await.expect("the entry is stored"), position);
     }
     journal.close().await;
-    (cluster.journal.end(), "web".to_owned())
+    let recording = Recording::read(messages, None, MASS_LOSS_WAIT).expect("the log is complete");
+    let process = recording.world().processes_from(None).find(|process| process.desired.is_some());
+    (cluster.journal.end(), process.expect("a process is desired").guid.to_string())
 }
 
 /// Output of a run.
@@ -129,4 +135,25 @@ fn simulations_are_repeatable() {
     std::fs::write(folder.path().join("story.txt"), story).expect("the file is written");
     let path = folder.path().join("story.txt").display().to_string();
     lab(folder.path(), &["simulate", &path, "--last", "3"]).expect(0, &[]);
+}
+
+#[test]
+fn update_under_load_fails_no_request() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // A router learns of a stop within half a second, even on a loaded machine.
+    let options = ["--drain", "500", "--rate", "5", "--cells", "5"];
+    let measured = lab(folder.path(), &[&["bench", "--rolling", "--json"], &options[..]].concat());
+    let figures = measured.expect(0, &[]).json();
+    let real = &figures["real"];
+    assert_eq!(real["failed_requests"], 0, "{figures}");
+    assert!(real["requests"].as_u64().is_some_and(|requests| requests > 500), "{figures}");
+    assert_eq!((&real["instances"], &figures["in_memory"]["instances"]), (&20.into(), &1_000.into()));
+}
+
+#[test]
+fn lagging_router_is_reported_as_failed_requests() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = ["--drain", "0", "--lag", "1000", "--rate", "20", "--cells", "5"];
+    let measured = lab(folder.path(), &[&["bench", "--rolling"], &options[..]].concat());
+    measured.expect(1, &["failed: index 0 of web: ", " requests failed"]);
 }
