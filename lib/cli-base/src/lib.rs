@@ -2,12 +2,12 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`options`], [`config`] | options of every command; the configuration file |
-//! | [`connect`], [`moment`] | the selected cluster; past moments |
-//! | [`file`] | files with definitions |
-//! | [`output`], [`table`] | replies as tables or JSON |
-//! | [`failure`] | errors with code, advice and exit status |
-//! | [`suggestions`] | similar names |
+//! | `options`, `config` | options of every command; the configuration file |
+//! | `connect`, `moment` | the selected cluster; past moments |
+//! | `file` | files with definitions |
+//! | `output`, `table` | replies as tables or JSON |
+//! | `failure` | errors with code, advice and exit status |
+//! | `suggestions` | similar names |
 
 pub mod config;
 pub mod connect;

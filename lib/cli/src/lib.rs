@@ -1,8 +1,8 @@
 //! Command line client: sends queries and commands to a cluster, and prints the replies.
 //!
 //! Commands reach the cluster through the bus, so they work the same with a local cluster and with NATS. Pure
-//! functions ([`rows`], [`text::describe`], [`live`]) render the output. [`cli_base::output`] writes all replies, and
-//! [`cli_base::failure`] assigns an exit status to every failure.
+//! functions (`rows`, `text::describe`, `live`) render the output. `cli_base::output` writes all replies, and
+//! `cli_base::failure` assigns an exit status to every failure.
 
 mod apply;
 pub mod archive;

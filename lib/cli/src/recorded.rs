@@ -99,7 +99,7 @@ fn quarantined(messages: &[Message]) -> QuarantinedPositions {
 /// Folds a log up to a moment, so that a simulation can continue from there.
 ///
 /// # Errors
-/// Fails like [`position`], and if the log contains an entry that cannot be decoded or applied.
+/// Fails like `position`, and if the log contains an entry that cannot be decoded or applied.
 pub fn recording(
     messages: Vec<Message>,
     as_of: Option<AsOf>,

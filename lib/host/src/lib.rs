@@ -5,26 +5,26 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`drive`] | the loop that drives a machine |
-//! | [`decision_reports`] | log lines and spans for the decisions of a leading BBS |
-//! | [`run_error`] | errors that end a service |
-//! | [`feed`] | publication of every event by a leading BBS |
-//! | [`founding`] | answers to an operator who founds a cluster, with the cluster that a service belongs to |
-//! | [`follower`] | delivery of journal entries to a machine |
-//! | [`requests`] | requests between services, in postcard or JSON |
-//! | [`bbs`] | driver of a BBS |
-//! | [`budget`] | limits of in-flight requests per client |
-//! | [`election_listener`] | leader heartbeats while a starting service reads the log |
-//! | [`log_comparison`] | comparison of the cluster's log with the log that a rep knows |
-//! | [`turn_queue`] | queues in which clients take turns |
-//! | [`inbox`] | messages from the bus to a BBS |
-//! | [`past`] | queries about the past, each answered from a World (state folded from the log) of that time |
-//! | [`query_pool`] | queries about the present, answered from World snapshots |
-//! | [`monitoring`] | metrics and probes of each service |
-//! | [`quarantine`] | quarantined entries of the journal |
-//! | [`auctioneer`], [`rep`] | drivers of the other machines |
-//! | [`projector`] | driver that keeps the tables of a database up to date |
-//! | [`containers`] | container backends: real or scripted |
+//! | `drive` | the loop that drives a machine |
+//! | `decision_reports` | log lines and spans for the decisions of a leading BBS |
+//! | `run_error` | errors that end a service |
+//! | `feed` | publication of every event by a leading BBS |
+//! | `founding` | answers to an operator who founds a cluster, with the cluster that a service belongs to |
+//! | `follower` | delivery of journal entries to a machine |
+//! | `requests` | requests between services, in postcard or JSON |
+//! | `bbs` | driver of a BBS |
+//! | `budget` | limits of in-flight requests per client |
+//! | `election_listener` | leader heartbeats while a starting service reads the log |
+//! | `log_comparison` | comparison of the cluster's log with the log that a rep knows |
+//! | `turn_queue` | queues in which clients take turns |
+//! | `inbox` | messages from the bus to a BBS |
+//! | `past` | queries about the past, each answered from a World (state folded from the log) of that time |
+//! | `query_pool` | queries about the present, answered from World snapshots |
+//! | `monitoring` | metrics and probes of each service |
+//! | `quarantine` | quarantined entries of the journal |
+//! | `auctioneer`, `rep` | drivers of the other machines |
+//! | `projector` | driver that keeps the tables of a database up to date |
+//! | `containers` | container backends: real or scripted |
 
 pub mod auctioneer;
 pub mod bbs;

@@ -22,7 +22,6 @@
 //! | `reads` | what readers ask of the tables |
 //! | [`checkers`] | what has to be true, at every append and at the end |
 //! | [`story`] | plans as text, and what is expected of them |
-//! | [`recorded`] | a recorded log run on, with changes: no seed, no faults |
 //! | [`coverage`] | the interesting things, counted |
 //! | [`mutations`] | rules broken on purpose, to prove that the checkers can fail |
 

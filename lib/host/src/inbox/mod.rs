@@ -5,13 +5,13 @@
 //! | file | content |
 //! |---|---|
 //! | `mod.rs` | subscriptions |
-//! | [`authority`] | validation of reply subjects |
-//! | [`commands`] | forwarding of commands to the machine |
-//! | [`queries`] | forwarding of queries to the component that answers them |
-//! | [`history`] | reads of the journal |
-//! | [`logs`] | reads of container logs, through reps |
-//! | [`relay`] | other requests that are forwarded to reps |
-//! | [`no_journal`] | refusals of a BBS that has no journal yet |
+//! | `authority` | validation of reply subjects |
+//! | `commands` | forwarding of commands to the machine |
+//! | `queries` | forwarding of queries to the component that answers them |
+//! | `history` | reads of the journal |
+//! | `logs` | reads of container logs, through reps |
+//! | `relay` | other requests that are forwarded to reps |
+//! | `no_journal` | refusals of a BBS that has no journal yet |
 
 mod authority;
 mod commands;

@@ -7,10 +7,10 @@
 //! | file | content |
 //! |---|---|
 //! | `mod.rs` | registration of services for metrics and supervision |
-//! | [`bbs`], [`auctioneer`], [`rep`], [`projector`] | metrics and probes of each service |
-//! | [`commands`] | durations of commands by verb and outcome |
-//! | [`machine`] | metrics of all services with a machine |
-//! | [`lag`] | lag of a service behind the journal |
+//! | `bbs`, `auctioneer`, `rep`, `projector` | metrics and probes of each service |
+//! | `commands` | durations of commands by verb and outcome |
+//! | `machine` | metrics of all services with a machine |
+//! | `lag` | lag of a service behind the journal |
 
 pub(crate) mod auctioneer;
 pub(crate) mod bbs;

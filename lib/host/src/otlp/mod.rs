@@ -6,9 +6,9 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`span`] | conversion of a decision to a span |
-//! | [`context`] | the context that the conversion needs: parent spans of chains, and the origins of evaluations |
-//! | [`collector`] | client of a collector |
+//! | `span` | conversion of a decision to a span |
+//! | `context` | the context that the conversion needs: parent spans of chains, and the origins of evaluations |
+//! | `collector` | client of a collector |
 
 pub(crate) mod collector;
 pub(crate) mod context;
