@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::Resettable;
 use clap::error::ErrorKind;
-use clap::{Command, CommandFactory};
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 use text::chain;
 use toml::{Table, Value};
+
+use super::options::Global;
 
 /// Returns the path of the configuration file from the command line or the environment.
 pub fn config_path(arguments: &[OsString], environment: Option<OsString>) -> Option<PathBuf> {
@@ -83,6 +85,20 @@ pub fn command_line<Program: CommandFactory>(file: Option<&Path>) -> Result<Comm
     let Some(path) = file else { return Ok(command) };
     with_file_defaults(command, path)
         .map_err(|why| Program::command().error(ErrorKind::ValueValidation, chain(&why).trim_end()))
+}
+
+/// Reads a program from its matched command line, and completes its common options.
+///
+/// # Errors
+/// Options exclude each other, or one requires another.
+pub fn from_matches<Program: CommandFactory + FromArgMatches>(
+    matches: &ArgMatches,
+    global: fn(&mut Program) -> &mut Global,
+) -> Result<Program, clap::Error> {
+    let mut program = Program::from_arg_matches(matches)?;
+    let conflict = |why| Program::command().error(ErrorKind::ArgumentConflict, why);
+    global(&mut program).complete(matches).map_err(conflict)?;
+    Ok(program)
 }
 
 /// Changes how the options of a command use environment variables. Variables that are set to the empty string

@@ -10,11 +10,11 @@ use access::store::seed_file_role;
 use client::target::{SOCKET_FILE, is_own_socket};
 use client::{Client, Inbox, Login, Target, default_domain, default_socket};
 use host::serve::Nats;
+use runtime::exit::Exit;
 use schemas::names::{ClientName, Domain};
 
 use super::failure::Failure;
 use super::options::{Global, OptionSource, OptionSources};
-use runtime::exit::Exit;
 
 /// Default of `--timeout` for commands of the command line.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,6 +9,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use client::Client;
+use runtime::exit::Exit;
 use schemas::Refusal;
 use schemas::names::{Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::spec::{self, Item};
@@ -16,7 +17,6 @@ use secrets::Keys;
 use serde_json::Value;
 
 use super::failure::Failure;
-use runtime::exit::Exit;
 
 /// Maximum size of a file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;

@@ -117,7 +117,7 @@ impl Global {
     ///
     /// # Errors
     /// Options exclude each other, or one requires another.
-    pub fn complete(&mut self, matches: &ArgMatches) -> Result<(), &'static str> {
+    pub(crate) fn complete(&mut self, matches: &ArgMatches) -> Result<(), &'static str> {
         let named = OptionSources::from_matches(matches);
         if named.nats == OptionSource::Flag && named.socket == OptionSource::Flag {
             return Err("--nats and --socket are mutually exclusive: set one of them");

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use data_encoding::BASE64;
 use parking_lot::Mutex;
+use runtime::exit::Exit;
 use schemas::Timestamp;
 use serde::Serialize;
 use text::words::{escape_json, escape_text};
@@ -12,7 +13,6 @@ use text::words::{escape_json, escape_text};
 use super::failure::Failure;
 use super::options::{Color, Format, Global};
 use super::table::Table;
-use runtime::exit::Exit;
 
 /// Options for rendering rows as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

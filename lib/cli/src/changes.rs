@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
-use cli_base::options::Global;
-use cli_base::options::PastView;
+use cli_base::options::{Global, PastView};
 use cli_base::output::{Output, RenderOptions};
 use client::{Client, instance_key};
 use runtime::exit::Exit;

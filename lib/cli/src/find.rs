@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::names::Names;
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::suggestions::did_you_mean;
@@ -18,6 +17,7 @@ use schemas::query::{
 use text::words::InvalidValue;
 
 use super::args::parse_full_id;
+use crate::names::Names;
 
 /// Minimum length of an id fragment.
 const MIN_FRAGMENT_LEN: usize = 4;

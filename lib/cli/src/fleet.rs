@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use cli_base::connect::connect;
-use cli_base::connect::nats;
+use cli_base::connect::{connect, nats};
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::Output;

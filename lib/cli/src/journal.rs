@@ -3,8 +3,7 @@
 use ::journal::examine::ExamineError;
 use ::journal::{STREAM, migrate};
 use access::Role;
-use cli_base::connect::nats;
-use cli_base::connect::{JournalLocation, client_name, connect, journal_location, role};
+use cli_base::connect::{JournalLocation, client_name, connect, journal_location, nats, role};
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::Output;

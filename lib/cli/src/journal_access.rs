@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use ::journal::{JetStream, Journal, JournalError, Sqlite, StreamSettings};
 use access::Role;
-use cli_base::connect::nats;
-use cli_base::connect::{JournalLocation, data_folder, role};
+use cli_base::connect::{JournalLocation, data_folder, nats, role};
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use host::serve::{Nats, identity};

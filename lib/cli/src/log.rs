@@ -4,8 +4,7 @@ use std::path::Path;
 
 use ::journal::{Journal, Sqlite, StreamSettings};
 use audit::export::Manifest;
-use cli_base::connect::nats;
-use cli_base::connect::{JournalLocation, journal_location};
+use cli_base::connect::{JournalLocation, journal_location, nats};
 use cli_base::failure::Failure;
 use cli_base::moment;
 use cli_base::options::Global;

@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::names::Names;
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
@@ -24,6 +23,7 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 
 use super::find;
+use crate::names::Names;
 
 /// Interval between checks for new instances.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::names::Names;
-use crate::stuck::stuck_process;
 use cli_base::failure::Failure;
 use cli_base::output::{Output, note};
 use client::{Client, LrpWatch, Progress as Far, Snapshot, instance_key};
@@ -25,6 +23,8 @@ use super::past::Crash;
 use super::rows::{addresses, restart_text, rollout_under_way};
 use super::screen::terminal_problem;
 use super::{rollout, waits};
+use crate::names::Names;
+use crate::stuck::stuck_process;
 
 /// Interval between queries of the monitors of starting instances. The first query starts when nothing has
 /// changed for one interval.

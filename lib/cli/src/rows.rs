@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use crate::names::Names;
 use cli_base::output::RenderOptions;
 use cli_base::table::{Cell, Table, facts, painted_state};
 use schemas::cluster::Role;
@@ -29,6 +28,7 @@ use super::past::PastRollout;
 use super::rollout::RolloutStatus;
 use super::status::MonitorFailure;
 use super::waits;
+use crate::names::Names;
 
 /// Builds the table of processes.
 pub(crate) fn lrps(rows: &[LrpRow], look: RenderOptions) -> Table {

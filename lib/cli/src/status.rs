@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::names::Names;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
 use cli_base::options::Global;
@@ -20,6 +19,7 @@ use text::words::{bytes_text, count, one_line};
 use tokio::time::timeout;
 
 use super::rows;
+use crate::names::Names;
 
 /// Timeout of the query. A short timeout reports an unreachable cluster soon.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(3);

@@ -30,6 +30,7 @@ pub mod auctioneer;
 pub mod bbs;
 mod budget;
 mod callback;
+pub mod container_process;
 pub mod containers;
 mod decision_reports;
 pub mod drive;

@@ -6,13 +6,11 @@ mod decide;
 mod reconcile;
 mod simulate;
 
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use cli_base::connect::nats;
 use cli_base::failure::Failure;
 use cli_base::options::Global;
@@ -49,18 +47,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Benchmarks with real containers start this program as the shim and as the web server of each container.
-    let arguments: Vec<_> = std::env::args_os().skip(1).take(3).collect();
-    match arguments.iter().map(|argument| argument.as_os_str()).collect::<Vec<&OsStr>>()[..] {
-        [verb, folder] if verb == "shim" => return executor::shim::run(Path::new(folder), None),
-        [verb, folder, stage] if verb == "shim" => {
-            return executor::shim::run(Path::new(folder), Some(stage));
-        }
-        [verb] if verb == "example-server" => return host::example_server::run(false),
-        [verb, check] if verb == "example-server" && check == "check" => {
-            return host::example_server::run(true);
-        }
-        _ => {}
+    // Benchmarks with real containers start this program in each container.
+    if let Some(status) = host::container_process::run() {
+        return status;
     }
     let MusterLab { global, command } = match parse(&std::env::args_os().collect::<Vec<_>>()) {
         Ok(lab) => lab,
@@ -83,10 +72,7 @@ fn main() -> ExitCode {
 fn parse(arguments: &[OsString]) -> Result<MusterLab, clap::Error> {
     let file = config::config_path(arguments, std::env::var_os("MUSTER_CONFIG"));
     let matches = config::command_line::<MusterLab>(file.as_deref())?.try_get_matches_from(arguments)?;
-    let mut lab = MusterLab::from_arg_matches(&matches)?;
-    let conflict = |why| MusterLab::command().error(ErrorKind::ArgumentConflict, why);
-    lab.global.complete(&matches).map_err(conflict)?;
-    Ok(lab)
+    config::from_matches(&matches, |lab: &mut MusterLab| &mut lab.global)
 }
 
 fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
@@ -120,6 +106,8 @@ async fn measure(args: bench::BenchArgs, global: &Global) -> Result<(), Failure>
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]

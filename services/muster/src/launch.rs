@@ -27,19 +27,19 @@ use crate::dev::{self, Data, DevArgs};
 /// Commands that start services.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Service {
-    #[cfg(feature = "all")]
     /// Run a whole cluster on this machine
+    #[cfg(feature = "all")]
     Dev(DevArgs),
-    #[cfg(feature = "all")]
     /// Run a BBS, which decides and writes the log
-    Bbs(BbsArgs),
     #[cfg(feature = "all")]
+    Bbs(BbsArgs),
     /// Run an auctioneer, which places work on cells
+    #[cfg(feature = "all")]
     Auctioneer(AuctioneerArgs),
     /// Run a rep, which runs the containers of a cell
     Rep(RepArgs),
-    #[cfg(feature = "all")]
     /// Run a projector, which keeps tables in a database
+    #[cfg(feature = "all")]
     Projector(ProjectorArgs),
 }
 

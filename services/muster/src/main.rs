@@ -10,12 +10,11 @@ mod launch;
 #[cfg(all(test, feature = "all"))]
 mod reference_tests;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use cli_base::config;
 use cli_base::options::Global;
 use runtime::exit::{self, Exit};
@@ -55,19 +54,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // This process may be the shim of a container. Each container has a shim that runs as long as the
-    // container, so a shim initialises nothing else.
-    let arguments: Vec<_> = std::env::args_os().skip(1).take(3).collect();
-    match arguments.iter().map(|argument| argument.as_os_str()).collect::<Vec<&OsStr>>()[..] {
-        [verb, folder] if verb == "shim" => return executor::shim::run(Path::new(folder), None),
-        [verb, folder, stage] if verb == "shim" => {
-            return executor::shim::run(Path::new(folder), Some(stage));
-        }
-        [verb] if verb == "example-server" => return host::example_server::run(false),
-        [verb, check] if verb == "example-server" && check == "check" => {
-            return host::example_server::run(true);
-        }
-        _ => {}
+    if let Some(status) = host::container_process::run() {
+        return status;
     }
     #[cfg(feature = "all")]
     if std::env::var_os(cli::completion::VARIABLE).is_some_and(|shell| !shell.is_empty()) {
@@ -109,11 +97,7 @@ fn parse() -> Result<Muster, clap::Error> {
 
 /// Parses a given command line and configuration file.
 fn parse_from(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::Error> {
-    let matches = matches(arguments, file)?;
-    let mut muster = Muster::from_arg_matches(&matches)?;
-    let conflict = |why| Muster::command().error(ErrorKind::ArgumentConflict, why);
-    muster.global.complete(&matches).map_err(conflict)?;
-    Ok(muster)
+    config::from_matches(&matches(arguments, file)?, |muster: &mut Muster| &mut muster.global)
 }
 
 #[cfg(not(feature = "all"))]

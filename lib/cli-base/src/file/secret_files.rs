@@ -6,11 +6,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use runtime::exit::Exit;
 use schemas::limits::ENVIRONMENT_BYTES;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
-use runtime::exit::Exit;
 
 /// Name of the field with the path of a secret file.
 const FIELD: &str = "secret_file";

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 
-use crate::names::Names;
 use cli_base::output::RenderOptions;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::query::{CellRow, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, StatusRow};
@@ -14,6 +13,7 @@ use super::rates::Rates;
 use super::selection::Selection;
 use crate::keys::{Key, Move, movement};
 use crate::live::{event_lines, sort_by_severity};
+use crate::names::Names;
 use crate::rows::rollout_under_way;
 
 /// Maximum number of retained events.

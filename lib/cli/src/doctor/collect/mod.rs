@@ -16,8 +16,7 @@ mod host;
 mod metrics;
 mod server;
 
-use cli_base::connect::nats;
-use cli_base::connect::{self, data_folder};
+use cli_base::connect::{self, data_folder, nats};
 use cli_base::options::Global;
 use journal::Durability;
 
