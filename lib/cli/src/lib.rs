@@ -71,7 +71,6 @@ mod why;
 use std::path::Path;
 use std::process::ExitCode;
 
-use args::Command;
 use clap::CommandFactory;
 use cli_base::failure::Failure;
 use cli_base::options::{Format, Global, OptionSource, PastView};
@@ -79,6 +78,8 @@ use cli_base::output::{self, Output};
 use runtime::exit::Exit;
 use runtime::telemetry;
 use tokio::runtime::Builder;
+
+use args::Command;
 
 /// Runs a command and returns the exit status of the program. `Whole` is the complete command line, for help
 /// texts.
@@ -177,12 +178,20 @@ async fn dispatch<Whole: CommandFactory>(command: Command, global: &Global) -> R
 /// The environment and the options file may set a domain for all commands. Therefore only the flag is
 /// refused.
 pub fn check(global: &Global) -> Result<(), Failure> {
+    check_options(global, help::honours(&global.command, "domain"))
+}
+
+/// Checks the options like [`check`], for a command that honours a domain or ignores it.
+///
+/// # Errors
+/// A usage failure that names the option.
+pub fn check_options(global: &Global, honours_domain: bool) -> Result<(), Failure> {
     if global.output == Format::Csv && global.command != "sql" {
         let why = "invalid output format csv: only muster sql supports it; use -o table, json or jsonl";
         return Err(Failure::usage(why));
     }
     let domain = global.domain.as_ref().filter(|_| global.named.domain == OptionSource::Flag);
-    let Some(domain) = domain.filter(|_| !help::honours(&global.command, "domain")) else { return Ok(()) };
+    let Some(domain) = domain.filter(|_| !honours_domain) else { return Ok(()) };
     let failure = Failure::usage(format!("--domain {domain} is not used by this command: leave it out"));
     Err(match global.command.split(' ').next() {
         Some("events") => failure.advise(

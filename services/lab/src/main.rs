@@ -80,8 +80,14 @@ fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
         .map_err(|error| Failure::usage(error.to_string()))?;
     match command {
         Command::Simulate(args) => simulate::run(&args, global),
-        Command::Reconcile(args) => reconcile::run(&args, global).map(|()| Exit::Done),
-        Command::Decide(args) => in_runtime(decide::run(&args, global)).map(|()| Exit::Done),
+        Command::Reconcile(args) => {
+            cli::check_options(global, false)?;
+            reconcile::run(&args, global).map(|()| Exit::Done)
+        }
+        Command::Decide(args) => {
+            cli::check_options(global, true)?;
+            in_runtime(decide::run(&args, global)).map(|()| Exit::Done)
+        }
         Command::Bench(args) => in_runtime(measure(*args, global)).map(|()| Exit::Done),
     }
 }

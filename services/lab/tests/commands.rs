@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use journal::{Append, Journal, Sqlite};
 use scenario::{MASS_LOSS_WAIT, Message, Recording};
+use schemas::Timestamp;
+use schemas::definition::DesiredLrp;
 use schemas::subject::{Position, Subject};
+use secrets::{Key, Ring};
 use serde_json::{Value, json};
 use simulation::cluster::{Cluster, START};
 use simulation::plan::Plan;
 
 /// Writes the first minute of a simulated cluster as the journal of a data folder. Returns the last position,
-/// and a process that runs.
-async fn record(folder: &Path) -> (Position, String) {
+/// and a replicated process.
+async fn record(folder: &Path) -> (Position, DesiredLrp) {
     let mut cluster = Cluster::new(&Plan::calm(0));
     cluster.until(START + Duration::from_secs(60));
     let journal = Journal::Sqlite(Sqlite::open(folder).await.expect("the journal opens"));
@@ -32,8 +35,11 @@ async fn record(folder: &Path) -> (Position, String) {
     }
     journal.close().await;
     let recording = Recording::read(messages, None, MASS_LOSS_WAIT).expect("the log is complete");
-    let process = recording.world().processes_from(None).find(|process| process.desired.is_some());
-    (cluster.journal.end(), process.expect("a process is desired").guid.to_string())
+    let lrp = recording.world().processes_from(None).find_map(|process| {
+        let desired = process.desired.as_ref().filter(|desired| desired.cells.is_none())?;
+        desired.project(&process.guid, &process.domain)
+    });
+    (cluster.journal.end(), lrp.expect("a process is desired"))
 }
 
 /// Output of a run.
@@ -81,31 +87,67 @@ fn lab(data: &Path, words: &[&str]) -> Ran {
 async fn single_decisions_are_printed_as_json() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path();
-    let (end, process) = record(data).await;
+    let (end, lrp) = record(data).await;
+    let process = &lrp.process_guid;
     let decided = lab(data, &["decide", &format!("delete {process}")]).expect(0, &[]).json();
     assert_eq!((&decided["outcome"], &decided["position"]), (&json!("decided"), &json!(end)), "{decided:#}");
     let events = decided["entries"][0]["entry"]["decisions"][0]["events"].to_string();
     assert!(events.contains("removed.v1"), "{decided:#}");
+    let same = format!("scale {process}={}", lrp.instances);
+    let same = lab(data, &["decide", &same]).expect(0, &[]).json();
+    assert_eq!(same["outcome"], "unchanged", "{same:#}");
     let refused = lab(data, &["decide", "delete nobody"]).expect(3, &[]).json();
     assert_eq!(refused["refusal"]["code"], "ResourceNotFound");
     lab(data, &["decide", "lose cell c1"])
         .expect(2, &["`lose cell` is no command", "what can be decided is evacuate,"]);
     lab(data, &["decide", &format!("delete {process}"), "--as-of", "1"]).expect(3, &["ResourceNotFound"]);
+    lab(data, &["decide", "delete nobody", "-o", "csv"]).expect(2, &["invalid output format csv"]);
 
+    // If one of several items is refused, the result also contains the decisions before the refusal.
+    let item = |guid: &str, domain: &str| {
+        format!("[[lrp]]\nprocess_guid = \"{guid}\"\ndomain = \"{domain}\"\naction.run.path = \"true\"\n")
+    };
+    let file = data.join("both.toml");
+    let both = [item("other", lrp.domain.as_str()), item(process.as_str(), "elsewhere")].concat();
+    std::fs::write(&file, both).expect("the file is written");
+    let refused = lab(data, &["decide", &format!("apply {}", file.display())]).json();
+    assert_eq!(refused["outcome"], "refused", "{refused:#}");
+    assert_eq!(refused["entries"].as_array().map(Vec::len), Some(1), "{refused:#}");
+
+    let journal = Journal::Sqlite(Sqlite::open(data).await.expect("the journal opens"));
+    assert_eq!(journal.end().await.expect("the journal is readable"), end, "nothing was written");
+}
+
+#[test]
+fn messages_of_clients_are_decided() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
     let message = json!({"body": {"process_guid": "api", "domain": "shop", "instances": 2,
         "action": {"run": {"path": "true"}}}});
     let file = data.join("message.json");
     let write = |text: String| std::fs::write(&file, text).expect("the file is written");
-    write(message.to_string());
     let path = file.display().to_string();
-    let ask = |verb: &str| {
-        lab(data, &["decide", "--command", verb, "--file", &path, "--empty", "--domain", "shop"])
+    let ask = |verb: &str, options: &[&str]| {
+        let words = ["decide", "--command", verb, "--file", &path, "--empty", "--domain", "shop"];
+        lab(data, &[&words, options].concat())
     };
-    let decided = ask("lrp.desire").expect(0, &[]).json();
+    write(message.to_string());
+    let decided = ask("lrp.desire", &[]).expect(0, &[]).json();
     assert_eq!((&decided["outcome"], &decided["position"]), (&json!("decided"), &json!(0)), "{decided:#}");
-    ask("lrp.dance").expect(1, &["lrp.dance"]);
+    ask("lrp.dance", &[]).expect(1, &["lrp.dance"]);
+
+    let mut secret = message.clone();
+    secret["body"]["env"] = json!({"TOKEN": {"secret": "hunter2"}});
+    write(secret.to_string());
+    let keys = data.join("muster.keys");
+    Ring::from_key(Key::new([7; 32], Timestamp(1))).create(&keys).expect("the key file is created");
+    let keys = keys.display().to_string();
+    let sealed = ask("lrp.desire", &["--secrets", &keys]).expect(0, &["\"decided\"", "\"sealed\""]);
+    assert!(!sealed.text().contains("hunter2"), "{}", sealed.text());
+    ask("lrp.desire", &["--secrets", &format!("{keys}.none")]).expect(1, &["cannot read the key file"]);
+
     write(message.to_string().replace('2', "\"two\""));
-    ask("lrp.desire").expect(1, &["instances: "]);
+    ask("lrp.desire", &[]).expect(1, &["instances: "]);
 }
 
 #[test]
@@ -121,6 +163,8 @@ fn actions_of_a_rep_are_printed_as_json() {
         (&json!("RUNNING container, CLAIMED α"), &json!("start"))
     );
     write(r#"[{"container": "runing", "lrp": "crashed"}]"#);
+    lab(folder.path(), &["reconcile", &path, "--domain", "shop"])
+        .expect(2, &["--domain shop is not used by this command"]);
     lab(folder.path(), &["reconcile", &path])
         .expect(1, &["[0].container: is \"runing\": expected none, reserved"]);
 }
