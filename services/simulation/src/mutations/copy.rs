@@ -8,7 +8,7 @@ use super::list::{Change, Mutation};
 use super::schemata;
 
 /// The packages that the simulation is made of.
-const PACKAGES: [&str; 10] = [
+const PACKAGES: [&str; 11] = [
     "schemas",
     "projections",
     "services/bbs",
@@ -16,6 +16,7 @@ const PACKAGES: [&str; 10] = [
     "services/rep",
     "lib/audit",
     "lib/election",
+    "lib/scenario",
     "lib/scripted",
     "services/simulation",
     // Not of the simulation: other packages have tests that need it, and Cargo wants to see it.
