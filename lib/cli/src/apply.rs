@@ -14,12 +14,12 @@ use runtime::exit::Exit;
 use schemas::names::Domain;
 use schemas::spec::{Item, PeriodicAction};
 
-use super::args::{PlanArgs, WaitArgs};
+use super::arguments::{PlanArgs, WaitArgs};
 use super::batch::Batch;
-use super::lrp::{ProcessChange, Session};
-use super::plan::{PlannedAction, PlannedObject};
+use super::plan::{self, PlannedAction, PlannedObject};
 use super::precondition::require_unchanged;
-use super::{find, fleet, parameterised, periodic, plan, task};
+use super::session::{ProcessChange, Session};
+use super::{find, fleet, parameterised, periodic, task};
 
 /// Arguments of `muster apply`.
 #[derive(Clone, Debug, Args)]

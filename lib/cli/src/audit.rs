@@ -10,20 +10,51 @@ use std::path::{Path, PathBuf};
 use audit::Finding;
 use audit::checkpoint::{Checkpoint, LINE_BYTES, PublicKey};
 use audit::export::Header;
+use clap::Subcommand;
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::{Output, note};
 use cli_base::table::{Cell, Table};
 use runtime::exit::Exit;
-use text::words::count;
+use text::words::{InvalidValue, count};
 
-use self::verification::{VerificationResult, verify_log};
-use super::args::AuditVerb;
+use super::archive::{file_failure, until_interrupted};
+use super::audit::verification::{VerificationResult, verify_log};
 use super::journal_access::inspect_journal;
-use crate::archive::{file_failure, until_interrupted};
 
 /// Maximum number of findings that are shown. The total counts all of them.
 const MAX_SHOWN: usize = 1_000;
+
+/// Subcommands of `muster audit`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum AuditVerb {
+    /// Create a key that signs checkpoints. Keep it away from the machines that hold the log
+    Keygen {
+        /// File to create, readable by this user only
+        file: PathBuf,
+    },
+    /// Sign the hash of the whole log: the checkpoint is appended to a file
+    Checkpoint {
+        /// Checkpoint file
+        file: PathBuf,
+        /// File with the signing key, created by muster audit keygen
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+    },
+    /// Verify the log against checkpoints or an export. Also verifies that each decision was legal when it was
+    /// made; exits 9 if there are findings
+    Verify {
+        /// Checkpoint file, or an export of the same log; may be repeated
+        #[arg(long, value_name = "FILE")]
+        against: Vec<PathBuf>,
+        /// Public key of the trusted checkpoints [default: the key of the first checkpoint]
+        #[arg(long, value_name = "KEY", value_parser = parse_key)]
+        key: Option<PublicKey>,
+        /// Verify this export instead of the cluster's journal
+        #[arg(long, value_name = "FILE")]
+        export: Option<PathBuf>,
+    },
+}
 
 pub(super) async fn run(verb: AuditVerb, global: &Global) -> Result<(), Failure> {
     match verb {
@@ -156,4 +187,9 @@ fn table(findings: &[Finding]) -> Table {
         ]);
     }
     table
+}
+
+fn parse_key(text: &str) -> Result<PublicKey, InvalidValue> {
+    let expected = "64 hexadecimal digits, as printed by muster audit keygen";
+    text.parse().map_err(|_| InvalidValue::new("public key", text, expected))
 }

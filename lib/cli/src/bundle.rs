@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ::journal::{Journal, StoredEntry};
 use audit::export::Manifest;
+use clap::Args;
 use cli_base::failure::Failure;
 use cli_base::moment;
 use cli_base::options::Global;
@@ -16,16 +17,18 @@ use projections::Reader;
 use runtime::exit::Exit;
 use schemas::Position;
 use schemas::query::{AsOf, Moment, ReadEntry, RecordedEntry};
-use text::words::count;
+use text::words::{count, number};
 use tokio::process::Command;
 
+use super::archive::file::Sink;
+use super::archive::range::{self, Range};
+use super::archive::source::Pages;
+use super::archive::{cluster_of, export, failed, unreadable, until_interrupted};
 use super::events;
 use super::journal_access::inspect_journal;
-use crate::archive::file::Sink;
-use crate::archive::range::{self, Range};
-use crate::archive::source::Pages;
-use crate::archive::{cluster_of, export, failed, unreadable, until_interrupted};
 
+/// Maximum value of `muster bundle --minutes`: 366 days.
+const MAX_MINUTES: u64 = 366 * 24 * 60;
 /// File with the log.
 const LOG: &str = "log.jsonl";
 /// File with the events around the moment.
@@ -40,12 +43,27 @@ const REPORTS: [(&str, &[&str]); 4] = [
 /// Timeout of each report from the cluster.
 const REPORT_TIMEOUT: &str = "10s";
 
-pub(super) async fn run(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Result<(), Failure> {
-    let doing = |failure: Failure| failure.while_doing("pack a bundle");
-    until_interrupted(Box::pin(pack(around, minutes, folder, global))).await.map_err(doing)
+/// Arguments of `muster bundle`.
+#[derive(Clone, Debug, Args)]
+pub struct BundleArgs {
+    /// Moment of the incident: a log position, a time, or a time ago such as -10m
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+    around: AsOf,
+    /// Minutes to include before and after the moment
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number(0..=MAX_MINUTES), allow_negative_numbers = true)]
+    minutes: u64,
+    /// Folder to create
+    folder: PathBuf,
 }
 
-async fn pack(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Result<(), Failure> {
+pub(super) async fn run(args: BundleArgs, global: &Global) -> Result<(), Failure> {
+    let doing = |failure: Failure| failure.while_doing("pack a bundle");
+    until_interrupted(Box::pin(pack(args, global))).await.map_err(doing)
+}
+
+async fn pack(args: BundleArgs, global: &Global) -> Result<(), Failure> {
+    let BundleArgs { around, minutes, folder } = args;
+    let folder = folder.as_path();
     let journal = inspect_journal(global).await?;
     let cluster = cluster_of(&journal).await?;
     let (window, whole) = window(&journal, moment::resolve(around)?, minutes).await?;

@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clap::Args;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
+use cli_base::moment;
 use cli_base::options::{Global, PastView};
 use cli_base::output::{Output, RenderOptions};
 use client::{Client, instance_key};
@@ -16,8 +18,9 @@ use serde::Serialize;
 use serde_json::Value;
 use text::words::one_line;
 
+use super::arguments::parse_about;
+use super::decisions::end_of_log;
 use super::diff::{Difference, differences};
-use super::events::end_of_log;
 use super::find;
 
 /// Fields that change with every decision and carry no other information. The text output omits them.
@@ -26,6 +29,22 @@ const BOOKKEEPING_FIELDS: [&str; 5] =
 /// Maximum number of fields shown per object in text output, and the maximum length of a value in characters.
 const MAX_FIELDS: usize = 12;
 const MAX_VALUE_CHARS: usize = 60;
+
+/// Arguments of `muster diff`.
+#[derive(Clone, Debug, Args)]
+pub struct DiffArgs {
+    /// Earlier moment: a log position, a time (UTC, or local as "2026-10-02 14:00"), or a time ago such
+    /// as -10m
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+    from: AsOf,
+    /// Later moment [default: now]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+    to: Option<AsOf>,
+    /// Only changes of this object: lrp:GUID with its instances, task:GUID, periodic:GUID,
+    /// parameterised:GUID, cell:ID or domain:NAME
+    #[arg(long, value_parser = parse_about, value_name = "THING")]
+    about: Option<String>,
+}
 
 /// Changes between two moments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -78,12 +97,8 @@ pub(super) enum Noun {
 /// All rows at one moment as JSON, by kind and id of the object.
 pub(super) type Rows = BTreeMap<(Noun, String), Value>;
 
-pub(crate) async fn run(
-    from: AsOf,
-    to: Option<AsOf>,
-    about: Option<String>,
-    global: &Global,
-) -> Result<(), Failure> {
+pub(crate) async fn run(args: DiffArgs, global: &Global) -> Result<(), Failure> {
+    let DiffArgs { from, to, about } = args;
     // The default end is a position, not the current time. If a clock runs ahead, the newest decisions have
     // times in the future. An end at the current time would exclude these decisions.
     let to = match to {

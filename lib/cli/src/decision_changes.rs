@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::changes::{Change, Noun, Rows, changes};
-use super::events::PositionedDecision;
+use super::decisions::PositionedDecision;
 
 /// Target of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]

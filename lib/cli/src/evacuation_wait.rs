@@ -13,8 +13,8 @@ use schemas::query::{CellRow, CellState};
 use text::words::{count, duration_text};
 use tokio::time::timeout;
 
+use super::bar::Bar;
 use super::find;
-use super::progress::Bar;
 
 /// Interval between polls of the cell.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

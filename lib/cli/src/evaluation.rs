@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clap::Subcommand;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
+use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table, facts};
@@ -12,7 +14,7 @@ use client::{Client, ListFilter};
 use runtime::exit::Exit;
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Evaluation, Status};
-use schemas::names::{DecisionId, Domain, EvaluationId, TaskGuid};
+use schemas::names::{DecisionId, Domain, EvaluationId, ProcessGuid, TaskGuid};
 use schemas::placement::Eligibility;
 use schemas::query::{EvaluationRow, EvaluationState, EvaluationSubject, QueuePosition, RecordedEntry};
 use schemas::{Position, Timestamp};
@@ -20,13 +22,49 @@ use serde::Serialize;
 use text::describe::{cancel_reason, placement, sentence, trigger_name, triggered_by};
 use text::words::{age, count, one_line, short_id, time_of_day};
 
-use super::args::EvaluationVerb;
-use super::events::{PositionedDecision, decisions_of, end_of_log, entries_about};
+use super::decisions::{PositionedDecision, decisions_of, end_of_log, entries_about};
 use super::find;
 use super::why::{describe, placements};
 
 /// Maximum number of links that are shown on each side of an evaluation in its chain.
 const MAX_LINKS: usize = 16;
+
+/// Subcommands of `muster evaluation`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum EvaluationVerb {
+    /// List the open evaluations and the newest ended ones
+    #[command(alias = "ls")]
+    List {
+        /// Only evaluations of this process
+        #[arg(long, value_name = "GUID")]
+        lrp: Option<ProcessGuid>,
+        /// Only evaluations of this task
+        #[arg(long, value_name = "GUID", conflicts_with = "lrp")]
+        task: Option<TaskGuid>,
+        /// Only open evaluations
+        #[arg(long)]
+        open: bool,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Show an evaluation: its cause, its chain and its placements
+    Show {
+        /// Id of the evaluation, or a prefix or suffix of it
+        id: String,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Follow an evaluation until it ends; or all evaluations
+    Watch {
+        /// Id of the evaluation, or a prefix or suffix of it [default: all evaluations]
+        id: Option<String>,
+    },
+    /// Retry a delayed, blocked or failed evaluation now
+    Retry {
+        /// Id of the evaluation, or a prefix or suffix of it
+        id: String,
+    },
+}
 
 /// Evaluation with its chain, and the decisions that placed its instances.
 #[derive(Serialize)]

@@ -6,6 +6,7 @@
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::time::Duration;
 
+use clap::Args;
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output;
@@ -21,9 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::args::ExecArgs;
-use super::find::{self, FoundInstance};
-use super::instance::no_container;
+use super::find::{self, FoundInstance, no_container};
 
 /// Maximum time to retry an unanswered message. Default of `--timeout` for this command.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,6 +50,31 @@ struct Session {
     cell_id: CellId,
     timeout: Duration,
     on_terminal: bool,
+}
+
+/// Program to run in the container of an instance.
+#[derive(Clone, Debug, Args)]
+pub struct ExecArgs {
+    /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
+    pub(crate) id: String,
+    /// Allocate a terminal [default: if standard input and output are terminals]
+    #[arg(short, long)]
+    pub(crate) tty: bool,
+    /// Allocate no terminal
+    #[arg(short = 'T', long, conflicts_with = "tty")]
+    pub(crate) no_tty: bool,
+    /// Send no standard input to the program
+    #[arg(short = 'n', long)]
+    pub(crate) no_stdin: bool,
+    /// User that runs the program [default: the user of the action's first program]
+    #[arg(short, long, value_name = "USER[:GROUP]", default_value = "", hide_default_value = true)]
+    pub(crate) user: String,
+    /// Folder to run in, below the work directory [default: the folder of the action's first program]
+    #[arg(short = 'w', long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
+    pub(crate) dir: String,
+    /// Program and its arguments; the log records them, so let the program read secrets itself
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<String>,
 }
 
 /// Runs a program, and exits with its status.

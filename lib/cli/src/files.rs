@@ -8,8 +8,7 @@ use client::Client;
 use schemas::query::{FileContent, FileEntry, FileKind, Files};
 use text::words::age;
 
-use super::find::{self, FoundInstance};
-use super::instance::no_container;
+use super::find::{self, FoundInstance, no_container};
 
 /// Lists a folder, or copies a file unchanged to the standard output.
 pub(super) async fn show(

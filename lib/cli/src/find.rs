@@ -16,8 +16,8 @@ use schemas::query::{
 };
 use text::words::InvalidValue;
 
-use super::args::parse_full_id;
-use crate::names::Names;
+use super::arguments::parse_full_id;
+use super::names::Names;
 
 /// Minimum length of an id fragment.
 const MIN_FRAGMENT_LEN: usize = 4;
@@ -269,6 +269,10 @@ pub(crate) fn exists_in_other_domain(
 /// Returns a filter for the selected domain, or for all domains.
 pub(crate) fn only(domain: Option<&Domain>) -> ListFilter {
     domain.map_or_else(ListFilter::default, |domain| ListFilter::domain(domain.clone()))
+}
+
+pub(crate) fn no_container(id: &str) -> Failure {
+    Failure::not_found(format!("a container of instance {id}")).advise(format!("see muster why {id}"))
 }
 
 #[cfg(test)]

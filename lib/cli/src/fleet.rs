@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use clap::{Subcommand, ValueEnum};
 use cli_base::connect::{connect, nats};
 use cli_base::failure::Failure;
+use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::Output;
 use client::{Client, ListFilter};
@@ -11,12 +13,143 @@ use schemas::Position;
 use schemas::cell::{Command, EVACUATED};
 use schemas::names::{CellId, Domain};
 use schemas::quota::LimitDomain;
+use schemas::subject::MAX_SHARDS;
 use serde::Serialize;
-use text::words::count;
+use text::words::{count, number, parse_duration};
 
-use super::args::{CellVerb, ClusterVerb, DomainVerb, Switch};
+use super::founding::{self, FoundArgs};
 use super::{find, rows};
-use crate::founding;
+
+/// Subcommands of `muster domain`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum DomainVerb {
+    /// List domains
+    #[command(alias = "ls")]
+    List {
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Show usage and quotas of a domain
+    Show {
+        /// Name of the domain
+        #[arg(value_name = "DOMAIN")]
+        name: Domain,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Change quotas of a domain, as an operator; omitted quotas keep their values
+    Limit {
+        /// Name of the domain
+        #[arg(value_name = "DOMAIN")]
+        name: Domain,
+        /// Desired instances of all processes
+        #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX), allow_negative_numbers = true)]
+        instances: Option<u32>,
+        /// Desired processes, tasks that are not deleted, periodic and parameterised tasks, counted together
+        #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX), allow_negative_numbers = true)]
+        processes_and_tasks: Option<u32>,
+        /// Commands per second of all clients together, at least 1
+        #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX), allow_negative_numbers = true)]
+        commands_per_second: Option<u32>,
+        /// Programs of `instance exec` that may run on one cell at the same time
+        #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX), allow_negative_numbers = true)]
+        exec_sessions: Option<u32>,
+    },
+    /// Declare that the desired state is up to date: instances of the domain that are no longer desired are
+    /// then stopped
+    Refresh {
+        /// Name of the domain
+        #[arg(value_name = "DOMAIN")]
+        name: Domain,
+        /// Time for which the domain counts as up to date, such as 1h [default: without limit]
+        #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+        ttl: Option<Duration>,
+    },
+}
+
+/// Subcommands of `muster cell`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum CellVerb {
+    /// List cells
+    #[command(alias = "ls")]
+    List {
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Show a cell, with its instances and tasks
+    Show {
+        /// Id of the cell
+        id: CellId,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Move everything off a cell; it accepts no new work, and its rep exits when it is empty
+    #[command(alias = "drain")]
+    Evacuate {
+        /// Id of the cell
+        id: CellId,
+        /// Wait until the containers of the cell are gone and its rep has left the cluster
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Place no new work on a cell; running work stays
+    Cordon {
+        /// Id of the cell
+        id: CellId,
+    },
+    /// Cancel a cordon or an evacuation: the cell accepts work again, and work that was not moved stays
+    Uncordon {
+        /// Id of the cell
+        id: CellId,
+    },
+    /// Delete the record of an ABSENT cell: it is no longer listed
+    #[command(aliases = ["rm", "remove", "forget"])]
+    Delete {
+        /// Id of the cell
+        id: CellId,
+    },
+    /// Let a cell continue with a restored log. Without this command its rep accepts no leader, because the
+    /// rep knows a later term from the lost log
+    AcceptLog {
+        /// Id of the cell
+        id: CellId,
+    },
+}
+
+/// Subcommands of `muster cluster`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ClusterVerb {
+    /// Show services, leaders and counts of the cluster
+    Show {
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Found a cluster on a NATS server that has none: creates the stream and writes its first entry
+    Found(FoundArgs),
+    /// Switch preemption on or off. With preemption, waiting work can stop running work whose priority is
+    /// lower by 10 or more
+    Preemption {
+        /// New setting
+        #[arg(value_enum)]
+        switch: Switch,
+    },
+    /// Change the number of shards of the log. Shards are written concurrently; the number applies to the
+    /// entries of processes and to those of tasks
+    Shards {
+        /// Number of shards, 1 to 1024; with more shards the log has more but smaller entries
+        #[arg(value_name = "N", value_parser = number(1..=MAX_SHARDS), allow_negative_numbers = true)]
+        number: u16,
+    },
+}
+
+/// State of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Enabled
+    On,
+    /// Disabled
+    Off,
+}
 
 /// Output of `muster domain refresh`.
 #[derive(Serialize)]

@@ -1,21 +1,74 @@
 //! `muster instance`: commands for instances.
 
+use clap::Subcommand;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
+use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use client::{Client, ListFilter};
 use runtime::exit::Exit;
 use schemas::health::MonitorHealth;
-use schemas::names::{DefinitionId, ProcessGuid};
+use schemas::names::{CellId, DefinitionId, ProcessGuid};
 use schemas::query::InstanceRow;
 use serde::Serialize;
 use text::words::{age, one_line};
 
-use super::args::InstanceVerb;
-use super::find::FoundInstance;
-use super::status::{monitor_failures, starting_instances};
-use super::{ended_rows, exec, files, find, rows};
+use super::exec::{self, ExecArgs};
+use super::find::{self, FoundInstance, no_container};
+use super::monitors::{monitor_failures, starting_instances};
+use super::{ended_rows, files, rows};
+
+/// Subcommands of `muster instance`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum InstanceVerb {
+    /// List instances
+    #[command(alias = "ls")]
+    List {
+        /// Only instances of this process
+        #[arg(long, visible_alias = "process", value_name = "GUID")]
+        lrp: Option<ProcessGuid>,
+        /// Only instances on this cell
+        #[arg(long, value_name = "ID")]
+        cell: Option<CellId>,
+        /// List ended instances instead: the newest ones of each index, with the reason for their end
+        #[arg(long, conflicts_with_all = ["state", "all"])]
+        ended: bool,
+        /// With --ended and --lrp: only this index of the process
+        #[arg(long, value_name = "N")]
+        index: Option<u32>,
+        /// Only instances in this state: unclaimed, claimed, running, crashed
+        #[arg(long, ignore_case = true, value_parser = ["unclaimed", "claimed", "running", "crashed"])]
+        state: Option<String>,
+        /// Both records of an evacuating instance, not only the one that counts
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Show an instance
+    Show {
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
+        id: String,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// List a folder of an instance, or print a file. Paths are below its work directory
+    Files {
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
+        id: String,
+        /// Path below the work directory [default: the work directory itself]
+        #[arg(default_value = "", hide_default_value = true)]
+        path: String,
+    },
+    /// Run a program in the container of an instance; exits with its status
+    Exec(ExecArgs),
+    /// Stop an instance; if it is still desired, a replacement starts
+    Stop {
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
+        id: String,
+    },
+}
 
 /// Output of `muster instance show`: the row of an instance, and the results of its monitor.
 #[derive(Serialize)]
@@ -128,10 +181,6 @@ fn monitor_text(health: Option<&MonitorHealth>, look: RenderOptions) -> String {
         text.push_str(&format!("\n             | {}", one_line(line)));
     }
     text
-}
-
-pub(super) fn no_container(id: &str) -> Failure {
-    Failure::not_found(format!("a container of instance {id}")).advise(format!("see muster why {id}"))
 }
 
 async fn stop(client: &Client, global: &Global, id: &str, output: Output) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 use ::journal::examine::ExamineError;
 use ::journal::{STREAM, migrate};
 use access::Role;
+use clap::Subcommand;
 use cli_base::connect::{JournalLocation, client_name, connect, journal_location, nats, role};
 use cli_base::failure::Failure;
 use cli_base::options::Global;
@@ -19,8 +20,25 @@ use schemas::{Position, Refusal};
 use serde::Serialize;
 use text::chain;
 
-use super::args::JournalVerb;
+use super::arguments::parse_position;
 use super::journal_access;
+
+/// Subcommands of `muster journal`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum JournalVerb {
+    /// Quarantine a position: every service skips the entry. Use it for an entry that a newer
+    /// version wrote, because every BBS stops at such an entry. If no BBS answers, the command writes the
+    /// quarantine record directly to the journal
+    #[command(aliases = ["set-aside", "skip"])]
+    Quarantine {
+        /// Position of the entry in the log
+        #[arg(value_parser = parse_position)]
+        position: Position,
+    },
+    /// Turn off compression of the journal's stream. The command needs
+    /// the credentials of an admin of the NATS server. It changes no entry, and services may keep running
+    Migrate,
+}
 
 /// Output of `muster journal quarantine`.
 #[derive(Serialize)]

@@ -6,15 +6,18 @@
 
 mod apply;
 pub mod archive;
-pub mod args;
+mod arguments;
 mod audit;
 mod auth;
+mod bar;
 mod batch;
 mod bundle;
 mod changes;
+pub mod command;
 pub mod completion;
 mod dead_letters;
 mod decision_changes;
+mod decisions;
 pub mod diff;
 mod doctor;
 mod ended_rows;
@@ -27,6 +30,7 @@ mod find;
 mod fleet;
 mod founding;
 pub mod help;
+mod history;
 mod install;
 mod instance;
 mod journal;
@@ -36,6 +40,7 @@ mod live;
 mod log;
 mod logs;
 mod lrp;
+mod monitors;
 mod names;
 mod parameterised;
 mod past;
@@ -49,13 +54,16 @@ mod progress;
 mod projection;
 mod ps;
 pub mod recorded;
+mod restarts;
 mod rollback;
 mod rollout;
+mod rollout_history;
 pub mod rows;
 mod run;
 mod schema;
 mod screen;
 pub mod secrets;
+mod session;
 mod sql;
 mod status;
 mod stuck;
@@ -79,13 +87,13 @@ use runtime::exit::Exit;
 use runtime::telemetry;
 use tokio::runtime::Builder;
 
-use args::Command;
+use command::Command;
 
 /// Runs a command and returns the exit status of the program. `Whole` is the complete command line, for help
 /// texts.
 #[must_use]
 pub fn run<Whole: CommandFactory>(command: Command, global: &Global) -> ExitCode {
-    let is_exec = matches!(command, Command::Instance(args::InstanceVerb::Exec(_)));
+    let is_exec = matches!(command, Command::Instance(instance::InstanceVerb::Exec(_)));
     let done = run_command::<Whole>(command, global);
     let done = match (done, output::finish()) {
         (Ok(()), written) => written,
@@ -151,20 +159,20 @@ async fn dispatch<Whole: CommandFactory>(command: Command, global: &Global) -> R
         Command::Secrets(verb) => secrets::run(verb, global).await,
         Command::Auth(verb) => auth::run(verb, global),
         Command::Probe(args) => probe::run(&args, global).await,
-        Command::History(whose) => events::history(whose, global).await,
+        Command::History(whose) => history::run(whose, global).await,
         Command::Watch => watch::run(global).await,
         Command::Top => Box::pin(top::run(global)).await,
         Command::WhatIf(args) => what_if::run(&args, global).await,
-        Command::Why { id, .. } => why::run(&id, global).await,
-        Command::Diff { from, to, about } => changes::run(from, to, about, global).await,
-        Command::Sql { question, of, as_of } => sql::run(&question, of.database, as_of, global).await,
+        Command::Why(args) => why::run(&args, global).await,
+        Command::Diff(args) => changes::run(args, global).await,
+        Command::Sql(args) => sql::run(args, global).await,
         Command::Projection(verb) => Box::pin(projection::run(verb, global)).await,
         Command::DeadLetters(verb) => Box::pin(dead_letters::run(verb, global)).await,
-        Command::Trace { id, otlp } => trace::run(id, otlp.as_ref(), global).await,
-        Command::Export { file, from, to, format } => log::export(&file, (from, to), format, global).await,
-        Command::Import { file, goes_on, replicas } => log::import(&file, goes_on, replicas, global).await,
+        Command::Trace(args) => trace::run(args, global).await,
+        Command::Export(args) => log::export(args, global).await,
+        Command::Import(args) => log::import(args, global).await,
         Command::Audit(verb) => Box::pin(audit::run(verb, global)).await,
-        Command::Bundle { around, minutes, folder } => bundle::run(around, minutes, &folder, global).await,
+        Command::Bundle(args) => bundle::run(args, global).await,
         Command::Schema(verb) => schema::run(verb, global),
         Command::Completion { shell } => completion::print_script(shell),
         Command::Man { folder } => write_man_pages(Whole::command(), &folder),

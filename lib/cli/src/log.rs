@@ -1,15 +1,16 @@
 //! `muster export` and `muster import`: copy the log to a file and back.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::journal::{Journal, Sqlite, StreamSettings};
 use audit::export::Manifest;
+use clap::{Args, ValueEnum};
 use cli_base::connect::{JournalLocation, journal_location, nats};
 use cli_base::failure::Failure;
 use cli_base::moment;
 use cli_base::options::Global;
 use cli_base::output::{Output, note};
-use host::serve::identity;
+use host::serve::{identity, parse_replicas};
 use runtime::exit::Exit;
 use schemas::Position;
 use schemas::bus::Inbox;
@@ -17,19 +18,56 @@ use schemas::query::AsOf;
 use text::chain;
 use text::words::count;
 
-use super::args::ExportFormat;
+use super::archive::export::{self, EventCounts};
+use super::archive::file::Sink;
+use super::archive::range::{self, Range};
+use super::archive::{cluster_of, failed, import, until_interrupted};
 use super::journal_access::inspect_journal;
-use crate::archive::export::EventCounts;
-use crate::archive::file::Sink;
-use crate::archive::range::{self, Range};
-use crate::archive::{cluster_of, export, failed, import, until_interrupted};
 
-pub(super) async fn export(
-    file: &Path,
-    (from, to): (Option<AsOf>, Option<AsOf>),
+/// Arguments of `muster import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportArgs {
+    /// File written by muster export
+    file: PathBuf,
+    /// Continue an interrupted import of the same file
+    #[arg(long = "continue")]
+    goes_on: bool,
+    /// NATS servers that must store each entry, if the stream is created: 1, 3 or 5
+    #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
+    replicas: usize,
+}
+
+/// Arguments of `muster export`.
+#[derive(Clone, Debug, Args)]
+pub struct ExportArgs {
+    /// File to write; - is standard output
+    file: PathBuf,
+    /// First position to export, or the earliest decision time [default: the start of the log]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+    from: Option<AsOf>,
+    /// Last position to export, or the latest decision time [default: the end of the log]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+    to: Option<AsOf>,
+    /// Format of the file
+    #[arg(long, value_enum, default_value_t)]
     format: ExportFormat,
-    global: &Global,
-) -> Result<(), Failure> {
+}
+
+/// Format of an exported log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// The journal itself, one message per line, with a manifest: muster import reads it
+    #[default]
+    Jsonl,
+    /// Events as CloudEvents 1.0, one per line
+    Cloudevents,
+    /// Events as columns, like the table events, in an Apache Parquet file: requires the feature parquet
+    Parquet,
+}
+
+pub(super) async fn export(args: ExportArgs, global: &Global) -> Result<(), Failure> {
+    let ExportArgs { file, from, to, format } = args;
+    let file = file.as_path();
     let doing = |failure: Failure| failure.while_doing("export the log");
     if format == ExportFormat::Parquet && cfg!(not(feature = "parquet")) {
         return Err(doing(no_parquet()));
@@ -106,12 +144,9 @@ fn manifest_summary(manifest: &Manifest) -> String {
     format!("cluster {cluster}, positions {from}-{to}: {}, SHA-256 {sha256}", count(*number, "message"))
 }
 
-pub(super) async fn import(
-    file: &Path,
-    goes_on: bool,
-    replicas: usize,
-    global: &Global,
-) -> Result<(), Failure> {
+pub(super) async fn import(args: ImportArgs, global: &Global) -> Result<(), Failure> {
+    let ImportArgs { file, goes_on, replicas } = args;
+    let file = file.as_path();
     let doing = |failure: Failure| failure.while_doing(format!("import {}", file.display()));
     let Some(place) = journal_location(global) else {
         let why = "no destination is set: an import creates a new journal";

@@ -10,9 +10,9 @@ use runtime::exit::Exit;
 use schemas::names::{InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::query::LrpRow;
 
-use super::instance::no_container;
+use super::ended_rows;
+use super::find::{self, no_container};
 use super::process_logs::{self, Line, Lines};
-use super::{ended_rows, find};
 
 /// Advice for a missing log: the retention of the logs of removed containers.
 const LOG_RETENTION: &str = "a cell keeps the logs of removed containers for a day, \

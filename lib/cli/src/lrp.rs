@@ -1,62 +1,120 @@
 //! `muster lrp`: commands for desired LRPs (processes).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use cli_base::connect::connect;
+use clap::Subcommand;
 use cli_base::failure::Failure;
 use cli_base::file;
+use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
-use cli_base::output::Output;
-use client::{Client, ListFilter};
+use client::ListFilter;
 use runtime::exit::Exit;
-use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Routes};
-use schemas::entry::Event;
+use schemas::definition::{DesiredLrpUpdate, Routes};
 use schemas::limits::INSTANCES;
-use schemas::message::Ack;
-use schemas::names::{DefinitionId, Domain, ProcessGuid};
+use schemas::names::{DefinitionId, ProcessGuid};
+use schemas::priority::Priority;
 use schemas::process::Purpose;
-use schemas::query::LrpRow;
-use schemas::{Position, desired, rollout as rollout_events};
-use serde::Serialize;
 use serde_json::Value;
-use text::words::{InvalidValue, count, number};
+use text::words::{InvalidValue, number};
 
-use super::args::LrpVerb;
+use super::arguments::{WaitArgs, parse_priority};
 use super::batch::Batch;
-use super::events::events_of;
-use super::progress::{WaitCondition, WaitResult, wait_until_settled};
-use super::{find, rollback, rollout, rows};
+use super::progress::WaitCondition;
+use super::rollout::{self, RolloutVerb};
+use super::session::{Session, UNCHANGED};
+use super::{find, rollback, rows};
 
-/// Output of a command that changes a process.
-#[derive(Serialize)]
-pub(super) struct ChangeResult<'a> {
-    pub(super) process_guid: &'a ProcessGuid,
-    pub(super) action: &'a str,
-    /// Target definition of the rollout.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) definition_id: Option<&'a DefinitionId>,
-    pub(super) carried_out: bool,
-    pub(super) position: Position,
-    pub(super) version: u64,
-}
-
-/// Value of `action` if the object was already in the requested state.
-pub(super) const UNCHANGED: &str = "unchanged";
-
-/// Context that all commands for processes share.
-pub(super) struct Session<'a> {
-    pub(super) client: Client,
-    pub(super) global: &'a Global,
-    pub(super) output: Output,
-}
-
-/// Accepted change of a process, which may still be in progress.
-pub(super) struct ProcessChange {
-    guid: ProcessGuid,
-    done: Ack,
-    action: &'static str,
-    /// Target definition of the rollout to wait for. `None` if the command started no rollout.
-    target: Option<DefinitionId>,
+/// Subcommands of `muster lrp`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum LrpVerb {
+    /// List processes
+    #[command(alias = "ls")]
+    List {
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Show a process, its definition and its instances
+    Show {
+        /// Guid of the process
+        guid: ProcessGuid,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Change the number of instances: GUID=N..., or GUID N
+    Scale {
+        /// One or more GUID=N, or GUID N for a single process
+        #[arg(required = true, value_name = "GUID=N")]
+        counts: Vec<String>,
+        #[command(flatten)]
+        wait: WaitArgs,
+    },
+    /// Change single fields of a process: instances, priority, routes or annotation. Nothing is restarted
+    Update {
+        /// Guid of the process
+        guid: ProcessGuid,
+        /// Number of instances
+        #[arg(long, value_name = "N", value_parser = number(0..=INSTANCES), allow_negative_numbers = true)]
+        instances: Option<u32>,
+        /// Priority, 1 to 100: a higher priority is placed first
+        #[arg(long, value_name = "N", value_parser = parse_priority, allow_negative_numbers = true)]
+        priority: Option<Priority>,
+        /// TOML or JSON file with routing data: an arbitrary value for each router
+        #[arg(long, value_name = "FILE")]
+        routes: Option<PathBuf>,
+        /// Annotation, any text
+        #[arg(long, value_name = "TEXT")]
+        annotation: Option<String>,
+        #[command(flatten)]
+        wait: WaitArgs,
+    },
+    /// Switch to a definition that the process already has
+    Activate {
+        /// Guid of the process
+        guid: ProcessGuid,
+        /// Id of the definition, as listed by muster lrp show GUID
+        definition: DefinitionId,
+        #[command(flatten)]
+        wait: WaitArgs,
+    },
+    /// Replace every instance by one of the same definition: a rollout
+    Restart {
+        /// Guid of the process
+        guid: ProcessGuid,
+        #[command(flatten)]
+        wait: WaitArgs,
+    },
+    /// Spread the instances evenly over the cells: a rollout replaces all of them one after the other. Does
+    /// nothing if that would not improve the spread
+    Rebalance {
+        /// Guid of the process
+        guid: ProcessGuid,
+        #[command(flatten)]
+        wait: WaitArgs,
+    },
+    /// Return to an earlier definition, by a rollout. Other changes stay. If a rollout is
+    /// under way, it ends, and the process returns to the definition before it
+    Rollback {
+        /// Guid of the process
+        guid: ProcessGuid,
+        /// Definition to return to, or a moment at which that definition was active: a log position, a time,
+        /// or a time ago such as -10m [default: the most recent other definition that was not rolled back]
+        #[arg(long, value_name = "DEFINITION|MOMENT", allow_hyphen_values = true)]
+        to: Option<String>,
+        #[command(flatten)]
+        wait: WaitArgs,
+    },
+    /// Manage rollouts, which replace the instances of one definition with instances of another
+    #[command(subcommand)]
+    Rollout(RolloutVerb),
+    /// Delete processes and stop their instances
+    #[command(aliases = ["rm", "remove"])]
+    Delete {
+        /// Guids of the processes
+        #[arg(required = true, value_name = "GUID")]
+        guids: Vec<ProcessGuid>,
+        #[command(flatten)]
+        wait: WaitArgs,
+    },
 }
 
 pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
@@ -110,133 +168,7 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
     }
 }
 
-impl<'a> Session<'a> {
-    pub(super) async fn open(global: &'a Global) -> Result<Self, Failure> {
-        Ok(Self { client: connect(global).await?, global, output: Output::new(global) })
-    }
-
-    /// Creates or updates a process. `is_named` is `true` if the file sets the definition id.
-    pub(super) async fn apply(
-        &self,
-        client: &Client,
-        lrp: DesiredLrp,
-        is_named: bool,
-    ) -> Result<ProcessChange, Failure> {
-        let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
-        let doing = |failure: Failure| failure.while_doing(format!("apply process {guid}"));
-        let published = if is_named {
-            let id = lrp.definition_id.clone();
-            client.publish_lrp_as(lrp, id).await
-        } else {
-            client.publish_lrp(lrp).await
-        };
-        match published {
-            Ok(done) => self.process_change(guid.clone(), done).await.map_err(doing),
-            Err(error) => Err(doing(self.explain_other_domain(error.into(), &guid, &domain).await)),
-        }
-    }
-
-    /// Replaces the failure by a conflict if the process exists in another domain.
-    async fn explain_other_domain(&self, failure: Failure, guid: &ProcessGuid, domain: &Domain) -> Failure {
-        let known = self.client.lrp(guid).await.ok().map(|one| one.row.domain);
-        find::exists_in_other_domain(failure, format!("process {guid}"), known, domain)
-    }
-
-    /// Returns the outcome of a command, based on the events that it recorded.
-    async fn process_change(&self, guid: ProcessGuid, done: Ack) -> Result<ProcessChange, Failure> {
-        let events = self.decided(&guid, &done).await?;
-        let is_new = |event: &Event| matches!(event, Event::Desired(desired::Event::Desired(_)));
-        if events.iter().any(is_new) {
-            return Ok(ProcessChange { guid, done, action: "desired", target: None });
-        }
-        let action = if events.is_empty() { UNCHANGED } else { "updated" };
-        let target = match rollout_target(&events) {
-            Some(target) => Some(target),
-            // If the command started no rollout, a rollout to the definition of the file may already be in
-            // progress.
-            None => find::lrp(&self.client, &guid).await?.row.definition_id,
-        };
-        Ok(ProcessChange { guid, done, action, target })
-    }
-
-    /// Prints the result of a change. Unless `detach` is set, first waits until the change has been carried
-    /// out.
-    pub(super) async fn finish(&self, change: ProcessChange, detach: bool) -> Result<(), Failure> {
-        let ProcessChange { guid, done, action, target } = change;
-        let asked = target.as_ref().map_or(WaitCondition::Instances, WaitCondition::Rollout);
-        self.settle_and_print(&guid, done, action, asked, detach).await
-    }
-
-    /// Waits for a rollout to an earlier definition, and prints the result.
-    pub(super) async fn finish_rollback(
-        &self,
-        guid: &ProcessGuid,
-        done: Ack,
-        detach: bool,
-    ) -> Result<(), Failure> {
-        let change = self.process_change(guid.clone(), done).await?;
-        let action = if change.action == UNCHANGED { UNCHANGED } else { "rolled back" };
-        self.finish(ProcessChange { action, ..change }, detach).await
-    }
-
-    /// Returns the events that a command recorded for a process.
-    async fn decided(&self, guid: &ProcessGuid, done: &Ack) -> Result<Vec<Event>, Failure> {
-        events_of(&self.client, &format!("lrp:{guid}"), done).await
-    }
-
-    /// Returns the target definition of the rollout that a command started. `None` if the command started no
-    /// rollout.
-    pub(super) async fn started_rollout(
-        &self,
-        guid: &ProcessGuid,
-        done: &Ack,
-    ) -> Result<Option<DefinitionId>, Failure> {
-        Ok(rollout_target(&self.decided(guid, done).await?))
-    }
-
-    /// Returns a process, and a client that acts in the domain of the process.
-    pub(super) async fn existing(
-        &self,
-        guid: &ProcessGuid,
-        doing: &str,
-    ) -> Result<(LrpRow, Client), Failure> {
-        let known = find::lrp(&self.client, guid).await;
-        let row = known.map_err(|failure| failure.while_doing(format!("{doing} process {guid}")))?.row;
-        let domain = find::check_domain(self.global, format!("process {guid}"), row.domain.clone())?;
-        Ok((row, self.client.in_domain(domain)))
-    }
-
-    async fn activate(&self, guid: &ProcessGuid, id: DefinitionId, detach: bool) -> Result<(), Failure> {
-        let doing =
-            |failure: Failure| failure.while_doing(format!("activate definition {id} of process {guid}"));
-        let (_, client) = self.existing(guid, "change").await?;
-        let done =
-            client.activate_lrp(guid.clone(), id.clone()).await.map_err(|error| doing(error.into()))?;
-        let action = if self.decided(guid, &done).await?.is_empty() { UNCHANGED } else { "updated" };
-        self.settle_and_print(guid, done, action, WaitCondition::Rollout(&id), detach).await
-    }
-
-    async fn restart(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
-        let (_, client) = self.existing(guid, "restart").await?;
-        self.replace_all(guid, &client, Purpose::Restart, detach).await
-    }
-
-    /// Replaces every instance by a new instance with the same definition.
-    pub(super) async fn replace_all(
-        &self,
-        guid: &ProcessGuid,
-        client: &Client,
-        purpose: Purpose,
-        detach: bool,
-    ) -> Result<(), Failure> {
-        let restarted = client.restart_lrp(guid.clone(), purpose).await.map_err(Failure::from);
-        let done = restarted
-            .map_err(|failure| failure.while_doing(format!("{} process {guid}", purpose.as_str())))?;
-        let target = self.started_rollout(guid, &done).await?;
-        let asked = target.as_ref().map_or(WaitCondition::Instances, WaitCondition::Rollout);
-        self.settle_and_print(guid, done, purpose.rollout_reason(), asked, detach).await
-    }
-
+impl Session<'_> {
     async fn list(&self) -> Result<(), Failure> {
         let only = find::only(self.global.domain.as_ref());
         // A table is too narrow for definitions. Machine-readable output includes them.
@@ -273,89 +205,20 @@ impl<'a> Session<'a> {
         self.settle_and_print(guid, done, action, WaitCondition::Instances, detach).await
     }
 
-    /// Deletes a process. Its instances then stop.
-    pub(super) async fn delete(&self, guid: &ProcessGuid) -> Result<ProcessChange, Failure> {
-        let (_, client) = self.existing(guid, "delete").await?;
-        let deleted = client.remove_lrp(guid.clone()).await;
+    async fn activate(&self, guid: &ProcessGuid, id: DefinitionId, detach: bool) -> Result<(), Failure> {
+        let doing =
+            |failure: Failure| failure.while_doing(format!("activate definition {id} of process {guid}"));
+        let (_, client) = self.existing(guid, "change").await?;
         let done =
-            deleted.map_err(|error| Failure::from(error).while_doing(format!("delete process {guid}")))?;
-        Ok(ProcessChange { guid: guid.clone(), done, action: "deleted", target: None })
+            client.activate_lrp(guid.clone(), id.clone()).await.map_err(|error| doing(error.into()))?;
+        let action = if self.decided(guid, &done).await?.is_empty() { UNCHANGED } else { "updated" };
+        self.settle_and_print(guid, done, action, WaitCondition::Rollout(&id), detach).await
     }
 
-    /// Prints the result of the change. Unless `detach` is set, first waits until the change has been carried
-    /// out.
-    pub(super) async fn settle_and_print(
-        &self,
-        guid: &ProcessGuid,
-        done: Ack,
-        action: &str,
-        asked: WaitCondition<'_>,
-        detach: bool,
-    ) -> Result<(), Failure> {
-        let watched = if detach {
-            WaitResult::Detached
-        } else {
-            let limit = self.global.timeout;
-            wait_until_settled(&self.client, (guid, done.position), asked, limit, self.output).await?
-        };
-        let definition_id = match asked {
-            WaitCondition::Instances => None,
-            WaitCondition::Rollout(target) => Some(target),
-        };
-        let (carried_out, end) = match watched {
-            WaitResult::Settled { running: 0 } => (true, String::new()),
-            WaitResult::Settled { running } => {
-                let health = if self.is_monitored(guid).await { "" } else { " (no monitor: health unknown)" };
-                (true, format!(": {} running{health}", count(running.into(), "instance")))
-            }
-            WaitResult::Detached | WaitResult::Interrupted if action == UNCHANGED => (false, String::new()),
-            WaitResult::Detached => (false, "; the change is in progress".to_owned()),
-            WaitResult::Interrupted => {
-                (false, format!("; the change is still in progress, see muster lrp show {guid}"))
-            }
-        };
-        let to = definition_id.map(|id| format!(" to {id}")).unwrap_or_default();
-        let text = match action {
-            UNCHANGED => format!("process {guid} unchanged{end}"),
-            action => format!("process {guid} {action}{to}{end}"),
-        };
-        let Ack { position, version } = done;
-        let changed =
-            ChangeResult { process_guid: guid, action, definition_id, carried_out, position, version };
-        self.tell(&changed, &text)?;
-        // Ctrl-C ends the whole command, including its remaining steps.
-        if watched == WaitResult::Interrupted { Err(Failure::silent(Exit::Interrupted)) } else { Ok(()) }
+    async fn restart(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
+        let (_, client) = self.existing(guid, "restart").await?;
+        self.replace_all(guid, &client, Purpose::Restart, detach).await
     }
-
-    /// Returns `false` if the target definition has no monitor. Without a monitor, instances are RUNNING as
-    /// soon as they start, even if they crash a moment later.
-    async fn is_monitored(&self, guid: &ProcessGuid) -> bool {
-        let lrp = self.client.lrp(guid).await.ok().and_then(|one| one.row.to_desired());
-        lrp.is_none_or(|lrp| lrp.definition.monitor.is_some())
-    }
-
-    /// Prints the result.
-    pub(super) fn tell(&self, changed: &ChangeResult<'_>, text: &str) -> Result<(), Failure> {
-        self.output.add_result(changed, |_, _| text.to_owned())
-    }
-}
-
-/// Returns the target definition of the last rollout that started in `events`.
-fn rollout_target(events: &[Event]) -> Option<DefinitionId> {
-    events.iter().rev().find_map(|event| match event {
-        Event::Rollout(rollout_events::Event::Started { target, .. }) => Some(target.clone()),
-        Event::Rollout(_)
-        | Event::Desired(_)
-        | Event::Actual(_)
-        | Event::Evacuating(_)
-        | Event::Evaluation(_)
-        | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
-        | Event::Domain(_)
-        | Event::Cell(_)
-        | Event::Cluster(_) => None,
-    })
 }
 
 /// Parses `GUID=N ...` or `GUID N`.

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Subcommand;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
+use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table, facts};
@@ -17,17 +19,18 @@ use schemas::action::{Secret, Variable};
 use schemas::definition::{DesiredParameterised, Overflow, PayloadRule};
 use schemas::limits::PAYLOAD_BYTES;
 use schemas::message::Ack;
-use schemas::names::{ParameterisedGuid, TaskGuid};
+use schemas::names::{DispatchKey, ParameterisedGuid, TaskGuid};
 use schemas::parameterised::Dispatch;
+use schemas::priority::Priority;
 use schemas::query::ParameterisedRow;
 use schemas::spec::{self, Item};
 use schemas::{Code, Position};
 use serde::Serialize;
 use text::words::{age, count};
 
-use super::args::ParameterisedVerb;
-use super::lrp::UNCHANGED;
+use super::arguments::{parse_parameter, parse_priority};
 use super::rows::{indented_json, without_empty_values};
+use super::session::UNCHANGED;
 use super::{find, task};
 
 /// Output of a command that changes a parameterised task.
@@ -43,6 +46,58 @@ struct ChangeResult<'a> {
     waits_behind: Option<u64>,
     position: Position,
     version: u64,
+}
+
+/// Subcommands of `muster parameterised`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ParameterisedVerb {
+    /// List parameterised tasks
+    #[command(alias = "ls")]
+    List {
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Show a parameterised task and its waiting dispatches
+    Show {
+        /// Guid of the parameterised task
+        guid: ParameterisedGuid,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Run a task from a template. It has its own payload and parameters
+    Dispatch {
+        /// Guid of the parameterised task
+        guid: ParameterisedGuid,
+        /// File with the payload, at most 16 KiB; - is standard input
+        #[arg(long, value_name = "FILE")]
+        payload: Option<PathBuf>,
+        /// Parameter; may be repeated
+        #[arg(long = "param", value_parser = parse_parameter, value_name = "NAME=VALUE")]
+        parameters: Vec<(String, String)>,
+        /// Idempotency key: a repeated dispatch with the same key creates no second task
+        #[arg(long)]
+        key: Option<DispatchKey>,
+        /// Priority of the task, 1 to 100 [default: the priority in the template]
+        #[arg(long, value_name = "N", value_parser = parse_priority, allow_negative_numbers = true)]
+        priority: Option<Priority>,
+        /// Wait until the task ends, and show its result
+        #[arg(short, long)]
+        wait: bool,
+    },
+    /// Cancel a waiting dispatch, so that it creates no task
+    #[command(alias = "withdraw")]
+    Cancel {
+        /// Guid of the parameterised task
+        guid: ParameterisedGuid,
+        /// Number of the dispatch
+        number: u64,
+    },
+    /// Delete a parameterised task; tasks that it launched keep running, waiting dispatches are cancelled
+    #[command(aliases = ["rm", "remove"])]
+    Delete {
+        /// Guid of the parameterised task
+        guid: ParameterisedGuid,
+    },
 }
 
 pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), Failure> {

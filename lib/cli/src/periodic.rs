@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use clap::Subcommand;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
+use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table, facts};
@@ -18,11 +20,10 @@ use schemas::spec::{self, PeriodicAction};
 use serde::Serialize;
 use text::words::{age, time_until};
 
-use super::args::PeriodicVerb;
-use super::events::events_of;
+use super::decisions::events_of;
 use super::find;
-use super::lrp::UNCHANGED;
 use super::rows::{indented_json, without_empty_values};
+use super::session::UNCHANGED;
 
 /// Output of a command that changes a periodic task.
 #[derive(Serialize)]
@@ -33,6 +34,45 @@ struct ChangeResult<'a> {
     task_guid: Option<TaskGuid>,
     position: schemas::Position,
     version: u64,
+}
+
+/// Subcommands of `muster periodic`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum PeriodicVerb {
+    /// List periodic tasks
+    #[command(alias = "ls")]
+    List {
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Show a periodic task and its last launch
+    Show {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Pause a periodic task: it launches nothing until it is resumed
+    Pause {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Resume a periodic task: its next launch is at the next due time
+    Resume {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Launch a task now, regardless of the schedule
+    Launch {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Delete a periodic task; tasks that it launched keep running
+    #[command(aliases = ["rm", "remove"])]
+    Delete {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
 }
 
 pub(crate) async fn run(verb: PeriodicVerb, global: &Global) -> Result<(), Failure> {

@@ -26,12 +26,12 @@ use schemas::resources::Resources;
 use schemas::spec::Item;
 use schemas::{ActualLrpKey, Place, Position};
 use serde::{Serialize, Serializer};
+use tasks::PlannedTask;
 use text::words::count;
 
 use super::diff::{self, Comparison};
-use super::lrp::Session;
+use super::session::Session;
 use super::{parameterised, periodic};
-use tasks::PlannedTask;
 
 /// Predicted effect of applying files.
 #[derive(Clone, Debug, Serialize)]

@@ -5,9 +5,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use cli_base::failure::Failure;
-use cli_base::output::{Output, note};
+use cli_base::output::Output;
 use client::{Client, LrpWatch, Progress as Far, Snapshot, instance_key};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use runtime::exit::Exit;
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::query::{
@@ -16,15 +15,16 @@ use schemas::query::{
 use schemas::rollout::Kind;
 use schemas::{ActualLrpKey, Position};
 use text::describe::rollout_name;
-use text::words::{escape_text, one_line};
+use text::words::one_line;
 use tokio::time::{Instant, timeout};
 
+use super::bar::Bar;
+use super::names::Names;
 use super::past::Crash;
-use super::rows::{addresses, restart_text, rollout_under_way};
-use super::screen::terminal_problem;
-use super::{rollout, waits};
-use crate::names::Names;
-use crate::stuck::stuck_process;
+use super::restarts::{restart_text, rollout_under_way};
+use super::rows::addresses;
+use super::stuck::stuck_process;
+use super::{rollout_history, waits};
 
 /// Interval between queries of the monitors of starting instances. The first query starts when nothing has
 /// changed for one interval.
@@ -65,54 +65,6 @@ pub(crate) enum WaitCondition<'a> {
 
 /// Last reported state of each instance. `None` while the instance waits, starts or stops.
 type ReportedStates = BTreeMap<(ActualLrpKey, InstancePresence), Option<String>>;
-
-/// A progress line. Hidden unless the output is for people.
-#[derive(Debug)]
-pub(crate) struct Bar {
-    bar: Option<ProgressBar>,
-}
-
-impl Bar {
-    /// Starts a progress line.
-    pub(crate) fn new(output: Output, text: String) -> Self {
-        if !output.is_human_readable() {
-            return Self { bar: None };
-        }
-        let hidden = terminal_problem().map(|_| ProgressDrawTarget::hidden());
-        let bar = ProgressBar::with_draw_target(None, hidden.unwrap_or_else(ProgressDrawTarget::stderr));
-        // The template is a valid constant, so this never fails.
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}") {
-            bar.set_style(style);
-        }
-        bar.set_message(escape_text(&text));
-        bar.enable_steady_tick(Duration::from_millis(120));
-        Self { bar: Some(bar) }
-    }
-
-    /// Updates the text of the progress line.
-    pub(crate) fn set(&self, text: String) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(escape_text(&text));
-        }
-    }
-
-    /// Prints a permanent line.
-    pub(crate) fn print_line(&self, line: &str) {
-        match &self.bar {
-            Some(bar) if bar.is_hidden() => note(line),
-            Some(bar) => bar.suspend(|| note(line)),
-            None => {}
-        }
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
 
 /// Follows a process from the position of a command. Returns when the process has settled or is stuck, the
 /// time limit expires, or the user interrupts.
@@ -275,7 +227,7 @@ async fn rollout_result(
     else {
         return Ok(());
     };
-    let past = rollout::past(client, guid, MAX_ROLLOUTS_SEARCHED).await?;
+    let past = rollout_history::past(client, guid, MAX_ROLLOUTS_SEARCHED).await?;
     let failed = past.iter().rev().find(|past| past.kind == Kind::Update || past.target == *target);
     let crash = failed.and_then(|past| past.last_crash.as_ref());
     let said = crash.map(Crash::advice);

@@ -12,13 +12,13 @@ use schemas::definition::{Definition, DesiredLrpUpdate};
 use schemas::entry::Event;
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::query::AsOf;
-use schemas::rollout::Kind;
+use schemas::rollout::{self, Kind};
 use schemas::spec::content_id;
-use schemas::{Code, Position, desired, rollout};
+use schemas::{Code, Position, desired};
 
-use super::events::{decisions_of, end_of_log};
-use super::lrp::Session;
-use super::{find, rows};
+use super::decisions::{decisions_of, end_of_log};
+use super::session::Session;
+use super::{find, restarts};
 
 /// A definition and its id.
 type NamedDefinition = (DefinitionId, Arc<Definition>);
@@ -32,7 +32,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let doing = |failure: Failure| failure.while_doing(format!("roll back process {guid}"));
     let (row, client) = session.existing(guid, "roll back").await?;
-    if rows::rollout_under_way(&row).is_some() {
+    if restarts::rollout_under_way(&row).is_some() {
         if to.is_none() {
             return session.end_rollout(guid, detach).await;
         }

@@ -1,6 +1,10 @@
 //! Formats query rows as tables and as text for people. All functions are pure: they take rows and the time,
 //! and return text.
 
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+pub(crate) mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -8,7 +12,6 @@ use std::sync::Arc;
 use cli_base::output::RenderOptions;
 use cli_base::table::{Cell, Table, facts, painted_state};
 use schemas::cluster::Role;
-use schemas::crash::Attempts;
 use schemas::definition::{DesiredTask, Mode};
 use schemas::names::{DefinitionId, ServiceId};
 use schemas::query::{
@@ -18,17 +21,26 @@ use schemas::query::{
 use schemas::resources::Resources;
 use schemas::spec;
 use schemas::task::{Callback, CallbackVerdict};
+use serde::Serialize;
 use serde_json::Value;
 use text::describe::{indices, rollout_name};
-use text::words::{
-    age, count, duration_text, escape_json, mebibytes, one_line, short_id, time_of_day, time_until,
-};
+use text::words::{age, count, duration_text, escape_json, mebibytes, one_line, short_id, time_until};
 
-use super::past::PastRollout;
-use super::rollout::RolloutStatus;
-use super::status::MonitorFailure;
+use super::monitors::MonitorFailure;
+use super::names::Names;
+use super::past::{Crash, PastRollout};
+use super::restarts::{attempts_text, no_restart_text, rollout_under_way};
 use super::waits;
-use crate::names::Names;
+
+/// Output of `muster lrp rollout status`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RolloutStatus {
+    pub(crate) lrp: LrpRow,
+    /// Reason why the rollout is not over. `None` if the rollout is over.
+    pub(crate) waits: Option<String>,
+    /// Last crash of an instance that the rollout started.
+    pub(crate) last_crash: Option<Crash>,
+}
 
 /// Builds the table of processes.
 pub(crate) fn lrps(rows: &[LrpRow], look: RenderOptions) -> Table {
@@ -58,11 +70,6 @@ fn lrp_note(row: &LrpRow) -> Cell {
         Some(rollout) => Cell::text(rollout_note(rollout)),
         None => Cell::None,
     }
-}
-
-/// Returns the rollout of a process. `None` if the rollout is over.
-pub(crate) fn rollout_under_way(row: &LrpRow) -> Option<&RolloutRow> {
-    row.rollout.as_ref().filter(|rollout| row.desired && !rollout.is_completed())
 }
 
 /// Formats a rollout in a few words: `rollout to v2, 1/3, paused`.
@@ -195,7 +202,7 @@ pub(super) fn without_empty_values(value: Value) -> Value {
 }
 
 /// Formats a value as JSON, indented by two spaces.
-pub(super) fn indented_json(thing: &impl serde::Serialize) -> String {
+pub(super) fn indented_json(thing: &impl Serialize) -> String {
     let text = escape_json(&serde_json::to_string_pretty(thing).unwrap_or_default());
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
@@ -272,25 +279,6 @@ pub(crate) fn note(row: &InstanceRow, look: RenderOptions) -> Option<String> {
             row.crash_reason.as_ref().map(|reason| format!("last crash: {reason}"))
         }
     }
-}
-
-/// Describes when a crashed instance restarts, or why the instance does not restart.
-pub(crate) fn restart_text(row: &InstanceRow) -> String {
-    match row.restart_at {
-        Some(at) => format!("restarts at {} UTC{}", time_of_day(at), attempts_text(row)),
-        None => no_restart_text(row),
-    }
-}
-
-/// Describes why a crashed instance is not restarted.
-fn no_restart_text(row: &InstanceRow) -> String {
-    row.no_restart_reason.map_or_else(|| "not restarted".to_owned(), |why| format!("not restarted: {why}"))
-}
-
-/// Formats the number of counted restarts, and the number that the policy allows.
-fn attempts_text(row: &InstanceRow) -> String {
-    let attempts = |Attempts { counted, allowed }| format!(" ({counted} of {allowed} restarts)");
-    row.attempts.map(attempts).unwrap_or_default()
 }
 
 /// Formats the details of an instance.
@@ -624,10 +612,6 @@ pub(crate) fn entry_details(row: &RecordedEntry) -> String {
     let head = facts(&[("position", row.position.to_string()), ("subject", row.subject.clone())]);
     format!("{head}\n\n{}", indented_json(&row.entry))
 }
-
-#[cfg(test)]
-#[path = "rows_tests.rs"]
-pub(crate) mod tests;
 
 /// Describes the result of the callbacks of a task.
 fn callback_text(callback: &Callback) -> String {

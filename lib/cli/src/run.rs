@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use text::words::number;
 use tokio::time::sleep;
 
-use super::args::{PlanArgs, parse_parameter};
+use super::arguments::{PlanArgs, parse_parameter};
 use super::batch::Batch;
 use super::precondition::require_unchanged;
 use super::process_logs::Lines;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ::secrets::{Key, Keys, Ring};
-use clap::Args;
+use clap::{Args, Subcommand};
 use cli_base::connect::{connect, data_folder};
 use cli_base::failure::Failure;
 use cli_base::options::Global;
@@ -17,10 +17,61 @@ use serde::Serialize;
 use serde_json::Value;
 use text::words::count;
 
-use super::args::{KeyFile, SecretsVerb};
-
 /// Maximum number of users of a key that are listed.
 const MAX_LISTED: usize = 20;
+
+/// Output of a command that changes a key file.
+#[derive(Serialize)]
+struct ChangeResult<'a> {
+    file: &'a Path,
+    action: &'a str,
+    key: &'a str,
+}
+
+/// Path of a key file.
+#[derive(Clone, Debug, Args)]
+pub struct KeyFile {
+    /// Key file [default: the key file in the data folder of muster dev]
+    #[arg(value_name = "FILE", env = "MUSTER_SECRETS")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// Subcommands of `muster secrets`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SecretsVerb {
+    /// Create a key file with a first key
+    Init {
+        #[command(flatten)]
+        keys: KeyFile,
+    },
+    /// Add a key to a file. The new key seals nothing yet: copy the file to every rep and BBS, then run the
+    /// command again with --seal
+    Rotate {
+        #[command(flatten)]
+        keys: KeyFile,
+        /// Seal with this key from now on; every rep and BBS must already have it. The other keys still open
+        /// the values that they sealed
+        #[arg(long, value_name = "KEY")]
+        seal: Option<String>,
+    },
+    /// List the ids of the keys in a file
+    List {
+        #[command(flatten)]
+        keys: KeyFile,
+    },
+    /// Delete a key from a file. Values that it sealed are erased unless another copy of the key exists.
+    /// Lists the objects that still use the key
+    #[command(aliases = ["rm", "remove", "forget"])]
+    Delete {
+        /// Id of the key
+        key: String,
+        #[command(flatten)]
+        keys: KeyFile,
+        /// Delete the key even if it is still in use
+        #[arg(long)]
+        yes: bool,
+    },
+}
 
 /// Key file of a command that computes decisions locally. Before it decides, the command seals the secrets of
 /// the process or task, like a BBS.
@@ -42,14 +93,6 @@ impl LocalKeys {
         let file = self.secrets.clone().or_else(default_file);
         Ok(file.as_deref().map(Keys::from_file).transpose()?.unwrap_or_default())
     }
-}
-
-/// Output of a command that changes a key file.
-#[derive(Serialize)]
-struct ChangeResult<'a> {
-    file: &'a Path,
-    action: &'a str,
-    key: &'a str,
 }
 
 /// Output row for a key, without the key itself.

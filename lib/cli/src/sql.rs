@@ -1,5 +1,6 @@
 //! `muster sql`: read-only queries on the tables.
 
+use clap::Args;
 use cli_base::connect::data_folder;
 use cli_base::failure::Failure;
 use cli_base::moment;
@@ -15,16 +16,27 @@ use schemas::{Position, Timestamp};
 use serde_json::{Map, Value};
 use text::chain;
 
+use super::projection::DatabaseOption;
+
 /// Minimum number of bytes per write. The last write may be smaller.
 const BUFFER_LEN: usize = 64 << 10;
 
-pub(crate) async fn run(
-    question: &str,
-    database: Option<Url>,
+/// Arguments of `muster sql`.
+#[derive(Clone, Debug, Args)]
+pub struct SqlArgs {
+    /// SQL query, such as "SELECT count(*) FROM events"
+    question: String,
+    #[command(flatten)]
+    of: DatabaseOption,
+    /// Show the state at a past moment: a position of the log, a time (UTC, or local as "2026-10-02 14:00"),
+    /// or a time ago such as -10m
+    #[arg(id = "log_as_of", long = "as-of", value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
     as_of: Option<AsOf>,
-    global: &Global,
-) -> Result<(), Failure> {
-    let url = database_of(database, global)?;
+}
+
+pub(crate) async fn run(args: SqlArgs, global: &Global) -> Result<(), Failure> {
+    let SqlArgs { question, of, as_of } = args;
+    let url = database_of(of.database, global)?;
     let patience = global.timeout.unwrap_or(DEFAULT_TIMEOUT);
     let (mut reading, standing) = QuerySession::open_with_timeout(&url, patience).await?;
     let end = standing.end.position;
@@ -43,10 +55,10 @@ pub(crate) async fn run(
     }
     let output = Output::new(global);
     match output.format {
-        Format::Csv => stream(&mut reading, question, output, csv_header, csv_line).await,
-        Format::Jsonl => stream(&mut reading, question, output, |_| Ok(vec![]), json_line).await,
+        Format::Csv => stream(&mut reading, &question, output, csv_header, csv_line).await,
+        Format::Jsonl => stream(&mut reading, &question, output, |_| Ok(vec![]), json_line).await,
         Format::Table | Format::Json => {
-            let answer = reading.ask(question).await?;
+            let answer = reading.ask(&question).await?;
             if output.is_human_readable() {
                 note(&format!("at position {}", position.unwrap_or(end)));
             }

@@ -7,24 +7,16 @@ use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table, facts, painted_state};
-use client::Client;
-use futures::future::join_all;
 use runtime::exit::Exit;
-use schemas::limits::STATUS_NAMED;
-use schemas::query::{
-    Finding, FindingCode, Health, InstanceRow, InstanceState, LogRow, StatusRow, TaskState,
-};
+use schemas::query::{Finding, FindingCode, Health, InstanceState, LogRow, StatusRow, TaskState};
 use serde::Serialize;
 use text::words::{bytes_text, count, one_line};
-use tokio::time::timeout;
 
+use super::monitors::{MonitorFailure, monitor_failures};
 use super::rows;
-use crate::names::Names;
 
 /// Timeout of the query. A short timeout reports an unreachable cluster soon.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
-/// Timeout of the queries for monitor results.
-const MONITOR_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Output of `muster status`: the status of the cluster, and monitor results. Monitor results come from the
 /// cells.
@@ -34,13 +26,6 @@ struct ShownStatus {
     status: StatusRow,
     /// Failures of the monitors of starting instances.
     monitors: Vec<MonitorFailure>,
-}
-
-/// A failure reported by a monitor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct MonitorFailure {
-    pub(crate) instance: String,
-    pub(crate) message: String,
 }
 
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
@@ -69,29 +54,6 @@ const fn exit_of(health: Health) -> Exit {
         Health::Degraded => Exit::Degraded,
         Health::Unhealthy => Exit::Unhealthy,
     }
-}
-
-/// Returns the names (`PROCESS/INDEX`) of the first starting instances whose monitors can be queried.
-pub(crate) fn starting_instances(rows: &[InstanceRow]) -> Vec<String> {
-    let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
-    let called = Names::from_rows(rows);
-    starting.take(STATUS_NAMED).map(|row| called.row_name(row)).collect()
-}
-
-/// Returns the failures reported by the monitors of these instances. Leaves out cells that do not answer.
-pub(crate) async fn monitor_failures(client: &Client, starting: &[String]) -> Vec<MonitorFailure> {
-    if client.query_moment().is_some() {
-        // The log contains no monitor results.
-        return vec![];
-    }
-    let client = client.clone().patience(MONITOR_TIMEOUT);
-    let ask = async |name: &String| {
-        // The status already shows an unresponsive cell as silent.
-        let all = timeout(MONITOR_TIMEOUT, client.instance_health(name)).await.ok()?.ok()?;
-        let says = all.into_iter().find_map(|one| one.health)?.failure_summary()?;
-        Some(MonitorFailure { instance: name.clone(), message: says })
-    };
-    join_all(starting.iter().map(ask)).await.into_iter().flatten().collect()
 }
 
 /// Formats the status as text.

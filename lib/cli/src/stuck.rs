@@ -7,7 +7,7 @@ use schemas::query::InstanceRow;
 use text::words::one_line;
 
 use super::names::Names;
-use super::rows::restart_text;
+use super::restarts::restart_text;
 
 /// Returns the failure for a process whose instances do not all run. The message lists the instances that
 /// crashed or could not be placed.

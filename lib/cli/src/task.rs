@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use clap::Subcommand;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
 use cli_base::file;
+use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{self, Output, note};
 use client::{Client, ListFilter, TaskEnd};
@@ -12,7 +14,7 @@ use runtime::exit::Exit;
 use schemas::definition::DesiredTask;
 use schemas::entry::Aggregate;
 use schemas::message::Ack;
-use schemas::names::TaskGuid;
+use schemas::names::{CellId, TaskGuid};
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS};
 use schemas::query::{TaskRow, TaskState};
 use schemas::spec::Item;
@@ -21,10 +23,9 @@ use schemas::{Code, Position};
 use serde::Serialize;
 use text::words;
 
-use super::args::TaskVerb;
-use super::events::{PositionedDecision, decisions_of};
-use super::lrp::UNCHANGED;
-use super::progress::Bar;
+use super::bar::Bar;
+use super::decisions::{PositionedDecision, decisions_of};
+use super::session::UNCHANGED;
 use super::{ended_rows, find, rows};
 
 /// Output of a command that changes a task.
@@ -34,6 +35,40 @@ struct ChangeResult<'a> {
     action: &'a str,
     position: Position,
     version: u64,
+}
+
+/// Subcommands of `muster task`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum TaskVerb {
+    /// List tasks
+    #[command(alias = "ls")]
+    List {
+        /// List completed tasks that were deleted: the newest ones of each domain
+        #[arg(long)]
+        ended: bool,
+        /// Only tasks on this cell
+        #[arg(long, value_name = "ID")]
+        cell: Option<CellId>,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Show a task, its definition and its result
+    Show {
+        /// Guid of the task
+        guid: TaskGuid,
+        #[command(flatten)]
+        at: AsOfOption,
+    },
+    /// Cancel a task
+    Cancel {
+        /// Guid of the task
+        guid: TaskGuid,
+    },
+    /// Resolve a completed task: acknowledge its outcome and delete it
+    Resolve {
+        /// Guid of the task
+        guid: TaskGuid,
+    },
 }
 
 /// Output for a task that ended.

@@ -12,6 +12,7 @@ mod tree;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use clap::Args;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
 use cli_base::options::{Format, Global};
@@ -20,24 +21,37 @@ use cli_base::table::Table;
 use client::Client;
 use host::otlp::span::joined_evaluations;
 use host::otlp::{Collector, TraceContext};
+use query::{Matches, Target};
 use schemas::Position;
 use schemas::entry::Event;
 use schemas::names::EvaluationId;
 
-use super::events::{self, PositionedDecision, decisions_of};
+use super::decisions::{self, PositionedDecision, decisions_of};
 pub(crate) use query::IdQuery;
-use query::{Matches, Target};
 
-pub(crate) async fn run(id: IdQuery, to: Option<&Collector>, global: &Global) -> Result<(), Failure> {
+/// Arguments of `muster trace`.
+#[derive(Clone, Debug, Args)]
+pub struct TraceArgs {
+    /// Decision, correlation or evaluation id, instance guid (whole, or a prefix or suffix of at least 8
+    /// characters), or request id
+    #[arg(value_parser = IdQuery::parse)]
+    id: IdQuery,
+    /// Also send the trace as OpenTelemetry spans (OTLP over HTTP, JSON) to this collector; a URL without
+    /// a path gets /v1/traces
+    #[arg(long, value_parser = Collector::parse, value_name = "URL")]
+    otlp: Option<Collector>,
+}
+
+pub(crate) async fn run(args: TraceArgs, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
-    let target = find(&client, id).await?;
+    let target = find(&client, args.id).await?;
     let steps = tree::build_tree(chain(&client, &target).await?, &target.named_decisions);
     match output.format {
         Format::Table | Format::Csv => output::write_line(&tree::text(&steps, output.look()))?,
         Format::Json | Format::Jsonl => output.write_rows(&steps, |_, _| Table::default())?,
     }
-    match to {
+    match &args.otlp {
         Some(collector) => {
             let known = evaluations(&client, &steps).await?;
             otlp::send(collector, &steps, known, global.timeout).await
@@ -55,7 +69,7 @@ async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<TraceConte
     if sought.is_empty() {
         return Ok(known);
     }
-    events::for_each_entry(client, Position(0), None, |entry| {
+    decisions::for_each_entry(client, Position(0), None, |entry| {
         for PositionedDecision { decision, .. } in decisions_of(vec![entry]) {
             // The chain of the evaluation may belong to the trace of a client. The first decision of the
             // chain names that trace.
@@ -78,7 +92,7 @@ async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<TraceConte
 /// Resolves an id.
 async fn find(client: &Client, id: IdQuery) -> Result<Target, Failure> {
     let mut hits = Matches::new(id);
-    events::for_each_entry(client, Position(0), None, |entry| {
+    decisions::for_each_entry(client, Position(0), None, |entry| {
         // A complete decision id is unique, so the search can stop.
         let named = decisions_of(vec![entry]).iter().any(|one| hits.take(one));
         Ok(if named { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -90,7 +104,7 @@ async fn find(client: &Client, id: IdQuery) -> Result<Target, Failure> {
 /// Returns the decisions of the traced chains, in the order of the log.
 async fn chain(client: &Client, target: &Target) -> Result<Vec<PositionedDecision>, Failure> {
     let mut chain = vec![];
-    events::for_each_entry(client, target.after, None, |entry| {
+    decisions::for_each_entry(client, target.after, None, |entry| {
         let of_it = |one: &PositionedDecision| target.correlations.contains(&one.decision.correlation);
         chain.extend(decisions_of(vec![entry]).into_iter().filter(of_it));
         Ok(ControlFlow::Continue(()))

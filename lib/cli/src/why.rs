@@ -1,8 +1,10 @@
 //! `muster why`: explains the state of an instance or a task. The explanation consists of the decisions that
 //! led to the state, back to the first command.
 
+use clap::Args;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
+use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table};
@@ -16,16 +18,25 @@ use serde::Serialize;
 use text::describe::{actor, sentence, sentences};
 use text::words::{age, one_line, short_id};
 
-use super::events::{PositionedDecision, decisions_of, entries_about, event_concerns};
+use super::decisions::{PositionedDecision, decisions_of, entries_about, event_concerns};
 use super::find;
+use super::monitors::monitor_failures;
 use super::placement_gap::{self, PlacementGap};
 use super::rows::{addresses, note, state, task_note};
-use super::status::monitor_failures;
 
 /// Maximum number of causes that are followed. Processes that crash repeatedly have longer chains.
 const MAX_CHAIN: usize = 256;
 /// Maximum number of steps that are shown. In a longer chain, steps in the middle are left out.
 const MAX_STEPS_SHOWN: usize = 12;
+
+/// Arguments of `muster why`.
+#[derive(Clone, Debug, Args)]
+pub struct WhyArgs {
+    /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, a prefix or suffix of an instance guid, or a task
+    id: String,
+    #[command(flatten)]
+    at: AsOfOption,
+}
 
 /// Explanation of an instance or a task.
 #[derive(Clone, Debug, Serialize)]
@@ -58,10 +69,10 @@ struct Chain<'a> {
     missing_cause: Option<DecisionId>,
 }
 
-pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
+pub(crate) async fn run(args: &WhyArgs, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
-    output.write_one(&explain(&client, id, global).await?, text)
+    output.write_one(&explain(&client, &args.id, global).await?, text)
 }
 
 /// Returns the explanation as text. Other views show this text.

@@ -50,7 +50,7 @@ enum Command {
     Service(launch::Service),
     #[cfg(feature = "all")]
     #[command(flatten)]
-    Cli(cli::args::Command),
+    Cli(cli::command::Command),
 }
 
 fn main() -> ExitCode {

@@ -12,7 +12,8 @@ use schemas::query::{CellRow, Health, InstanceRow, InstanceState, LrpRow};
 use text::words::{age, count, duration_text, mebibytes, one_line, short_id};
 
 use super::model::{Model, OpenedItem, Pane};
-use crate::rows::{note, rollout_under_way, state};
+use crate::restarts::rollout_under_way;
+use crate::rows::{note, state};
 
 /// Minimum size of the terminal: columns and lines.
 const MIN_SIZE: (u16, u16) = (40, 10);
@@ -25,7 +26,6 @@ const WIDE_COLUMNS: u16 = 110;
 const MIN_PAGE_HEIGHT: u16 = 12;
 /// Lines of a pane that are not rows: its frame and the header of its table.
 const PANE_LINES: u16 = 3;
-
 const HELP: &str = "\
 up, down, j, k      move by one row
 PageUp, PageDown    move by one page

@@ -35,9 +35,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use self::model::{Input, Model, OpenedItem, PollResult, Request};
-use super::events::end_of_log;
+use super::decisions::end_of_log;
 use super::screen::{Screen, terminal_problem};
+use super::top::model::{Input, Model, OpenedItem, PollResult, Request};
 use super::watch::latest;
 use super::{keys, why};
 

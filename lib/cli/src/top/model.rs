@@ -14,7 +14,7 @@ use super::selection::Selection;
 use crate::keys::{Key, Move, movement};
 use crate::live::{event_lines, sort_by_severity};
 use crate::names::Names;
-use crate::rows::rollout_under_way;
+use crate::restarts::rollout_under_way;
 
 /// Maximum number of retained events.
 const MAX_EVENTS: usize = 500;

@@ -12,7 +12,7 @@ use schemas::{Position, evaluation};
 use text::describe::actor;
 use text::words::InvalidValue;
 
-use crate::events::{PositionedDecision, container_guid};
+use crate::decisions::{PositionedDecision, container_guid};
 use crate::find;
 
 /// Minimum length of an id fragment. A log holds many ids, and ids that were created in the same minute have
@@ -26,7 +26,7 @@ const VALID: &str = "the id of a decision, correlation, evaluation or instance, 
 
 /// An id, or a fragment of one, to find in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdQuery(String);
+pub(crate) struct IdQuery(String);
 
 impl IdQuery {
     /// Parses an id or a fragment.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use text::describe::{actor, sentences};
 use text::words::{count, one_line, precise_duration, short_id};
 
-use crate::events::PositionedDecision;
+use crate::decisions::PositionedDecision;
 use crate::why::stamp;
 
 /// Maximum number of levels that are drawn with lines. Deeper levels are numbered, because a process that

@@ -1,0 +1,154 @@
+//! Reading of recorded decisions from the log.
+
+use std::ops::ControlFlow;
+
+use cli_base::failure::Failure;
+use client::Client;
+use schemas::entry::Event;
+use schemas::message::Ack;
+use schemas::names::DefinitionId;
+use schemas::query::{AsOf, ReadEntry, ReadEvents, RecordedEntry, is_target};
+use schemas::{Decision, Position};
+use serde::Serialize;
+
+/// Number of entries per request.
+const PAGE_SIZE: usize = 500;
+
+/// Decision with its position in the log.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PositionedDecision {
+    /// Position of the entry that contains the decision.
+    pub(crate) position: Position,
+    pub(crate) decision: Decision,
+}
+
+/// Returns the position of the last entry in the log. With `--as-of`, returns the position of the last entry
+/// at the requested moment.
+pub(crate) async fn end_of_log(client: &Client) -> Result<Position, Failure> {
+    if client.query_moment().is_some() {
+        return Ok(client.cluster().await?.position);
+    }
+    let read = ReadEvents { limit: Some(1), ..ReadEvents::default() };
+    Ok(client.read_events(&read).await?.end)
+}
+
+/// Returns the entries about a target, or all entries, up to the moment of `--as-of`.
+pub(crate) async fn entries_about(
+    client: &Client,
+    about: Option<&str>,
+) -> Result<Vec<RecordedEntry>, Failure> {
+    let until = match client.query_moment() {
+        Some(AsOf::Position(position)) => position,
+        Some(AsOf::Time(_) | AsOf::Ago(_)) | None => Position(u64::MAX),
+    };
+    Ok(client.history_until(Position(0), until, about).await?.0)
+}
+
+/// Returns the events that the BBS recorded for a command. The list is empty if the command changed nothing.
+pub(crate) async fn events_of(client: &Client, about: &str, done: &Ack) -> Result<Vec<Event>, Failure> {
+    let after = Position(done.position.0.saturating_sub(1));
+    let read = ReadEvents { after, limit: Some(1), wait_ms: None, target: Some(about.to_owned()) };
+    let entries = client.read_events(&read).await?.entries;
+    let is_it = |one: &PositionedDecision| {
+        one.position == done.position
+            && one.decision.version == done.version
+            && is_target(&one.decision.aggregate, about)
+    };
+    let found = decisions_of(entries).into_iter().find(is_it);
+    Ok(found.map(|one| one.decision.events).unwrap_or_default())
+}
+
+/// Passes the entries after a position to `take` until `take` returns `Break`. A log can be arbitrarily long,
+/// so the entries are read page by page and not collected.
+pub(crate) async fn for_each_entry(
+    client: &Client,
+    after: Position,
+    about: Option<String>,
+    mut take: impl FnMut(RecordedEntry) -> Result<ControlFlow<()>, Failure>,
+) -> Result<(), Failure> {
+    let mut after = after;
+    loop {
+        let read = ReadEvents { after, limit: Some(PAGE_SIZE), wait_ms: None, target: about.clone() };
+        let page = client.read_events(&read).await?;
+        for entry in page.entries {
+            if take(entry)?.is_break() {
+                return Ok(());
+            }
+        }
+        if page.next <= after || page.next >= page.end {
+            return Ok(());
+        }
+        after = page.next;
+    }
+}
+
+/// Returns the guid of the container that an event names.
+pub(crate) fn container_guid(event: &Event) -> Option<String> {
+    use schemas::{actual, evacuating, task};
+    let by = match event {
+        Event::Actual(event) => match event {
+            actual::Event::Claimed { by, .. }
+            | actual::Event::Started { by, .. }
+            | actual::Event::ExecStarted { by, .. }
+            | actual::Event::Crashed { by, .. } => Some(by),
+            actual::Event::Created { .. }
+            | actual::Event::PlacementFailed { .. }
+            | actual::Event::Unclaimed { .. }
+            | actual::Event::StopRequested { .. }
+            | actual::Event::Removed { .. } => None,
+        },
+        Event::Evacuating(evacuating::Event::Set { by, .. }) => Some(by),
+        Event::Task(task::Event::Started { by, .. }) => Some(by),
+        Event::Task(task::Event::Completed { by, .. }) => by.as_ref(),
+        Event::Evacuating(_)
+        | Event::Rollout(_)
+        | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
+        | Event::Desired(_)
+        | Event::Evaluation(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => None,
+    };
+    by.map(|by| by.instance_guid.to_string())
+}
+
+/// Returns the decisions of entries, in order. Entries that this program cannot read are skipped; `muster
+/// events` shows them.
+pub(crate) fn decisions_of(entries: Vec<RecordedEntry>) -> Vec<PositionedDecision> {
+    let of = |recorded: RecordedEntry| {
+        let position = recorded.position;
+        let decisions = match recorded.entry {
+            ReadEntry::Known(entry) => entry.decisions,
+            ReadEntry::Unknown { .. } => vec![],
+        };
+        decisions.into_iter().map(move |decision| PositionedDecision { position, decision })
+    };
+    entries.into_iter().flat_map(of).collect()
+}
+
+/// Returns `true` if an event concerns an index, restricted to one definition if `definition` is set.
+pub(crate) fn event_concerns(event: &Event, index: u32, definition: Option<&DefinitionId>) -> bool {
+    use schemas::evacuating;
+    let meant = |id: &DefinitionId| definition.is_none_or(|definition| definition == id);
+    match event {
+        Event::Actual(event) => {
+            let places = event.places();
+            places.indices.contains(index) && meant(&places.definition_id)
+        }
+        Event::Evacuating(
+            evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. },
+        ) => place.index == index && meant(&place.definition_id),
+        // A rollout event concerns the old and the new instance of an index.
+        Event::Rollout(event) => event.indices().is_some_and(|indices| indices.contains(index)),
+        Event::Desired(_)
+        | Event::Evaluation(_)
+        | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => false,
+    }
+}
