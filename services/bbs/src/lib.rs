@@ -14,10 +14,13 @@
 //! | `input`, `effect` | inputs and outputs |
 //! | `machine` | `step`, which composes the duties |
 //! | `command` | a command for one aggregate, on its way to its entry |
+//! | `aggregates` | one file for each kind of aggregate, with everything that judging needs about its commands |
+//! | `scratch` | the World with the earlier decisions of the batch |
 //! | `judge` | decisions about a batch of commands, based on the World and the earlier decisions of the batch |
 //! | [`queue`] | fair queues: actors take turns |
 //! | `log`, `shards`, `appends`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], `leases`, `living`, `clocks`, `timelines`, [`callbacks`], `convergence` | the duties (parts of the state), one type each |
 
+mod aggregates;
 mod appends;
 pub mod callbacks;
 mod clocks;
@@ -36,6 +39,7 @@ pub mod presence;
 pub mod queue;
 mod rates;
 mod requesters;
+mod scratch;
 mod shards;
 mod timelines;
 mod waiting;

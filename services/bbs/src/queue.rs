@@ -173,6 +173,7 @@ mod tests {
     use schemas::names::{CellId, ClientName, Domain};
 
     use super::*;
+    use crate::aggregates::{DomainCommand, Order};
     use crate::command::{AggregateCommand, Requester};
 
     fn all<T>(turns: &mut FairQueue<&'static str, T>) -> Vec<T> {
@@ -197,7 +198,11 @@ mod tests {
     fn command(client: &str, token: u64) -> QueuedCommand {
         let domain = Domain::new("apps").unwrap();
         let actor = Actor::Client { domain: domain.clone(), name: ClientName::new(client).unwrap() };
-        QueuedCommand::new(Requester::Single(token), actor, AggregateCommand::Refresh(domain, None))
+        QueuedCommand::new(
+            Requester::Single(token),
+            actor,
+            AggregateCommand::Domain(Order::new(domain, DomainCommand::Refresh(None))),
+        )
     }
 
     fn tokens<'a>(commands: impl IntoIterator<Item = &'a QueuedCommand>) -> Vec<Requester> {

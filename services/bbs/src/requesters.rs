@@ -175,11 +175,16 @@ mod tests {
     use schemas::names::{CellId, ServiceId};
 
     use super::*;
+    use crate::aggregates::{CellCommand, Order};
     use crate::command::AggregateCommand;
 
     fn command(requester: Requester, actor: Actor) -> QueuedCommand {
         let cell = CellId::new("c1").unwrap();
-        QueuedCommand::new(requester, actor, AggregateCommand::DeclareLost(cell, "silent".into()))
+        QueuedCommand::new(
+            requester,
+            actor,
+            AggregateCommand::Cell(Order::new(cell, CellCommand::DeclareLost("silent".into()))),
+        )
     }
 
     #[test]

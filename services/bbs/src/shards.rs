@@ -354,6 +354,7 @@ mod tests {
     use schemas::names::{CellId, ClientName, IdGenerator, ServiceId};
 
     use super::*;
+    use crate::aggregates::{CellCommand, Order};
     use crate::command::AggregateCommand;
 
     const MAX_BYTES: usize = schemas::limits::BYTES_IN_FLIGHT;
@@ -364,7 +365,7 @@ mod tests {
         QueuedCommand::new(
             Requester::Single(token),
             actor,
-            AggregateCommand::DeclareLost(cell, "silent".into()),
+            AggregateCommand::Cell(Order::new(cell, CellCommand::DeclareLost("silent".into()))),
         )
     }
 

@@ -7,9 +7,9 @@ use schemas::definition::Placement;
 use schemas::preemption::Preemptor;
 use schemas::{Cause, Code, Refusal};
 
-use super::Batch;
+use crate::scratch::Scratch;
 
-impl Batch<'_> {
+impl Scratch<'_> {
     /// Checks that preemption is on, and that the preemptor is still waiting in the state that the auctioneer
     /// assumed. Returns the cause of the preemptor's work.
     ///

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use schemas::definition::Mode;
+use schemas::Refusal;
 use schemas::entry::Event;
 use schemas::names::Domain;
 use schemas::quota::Usage;
 use schemas::stamp::Actor;
-use schemas::{Refusal, desired, parameterised, periodic, task};
 
 use super::Batch;
-use crate::command::{AggregateCommand, QueuedCommand};
+use crate::command::QueuedCommand;
 
 /// Growth of each domain: the usage that is added by commands whose entries are not folded into the World
 /// (the state from the log) yet.
@@ -53,12 +52,17 @@ impl Batch<'_> {
     /// an instance.
     pub(super) fn check_quota(&self, queued: &QueuedCommand, events: &[Event]) -> Result<Usage, Refusal> {
         let Actor::Client { domain, .. } = &queued.actor else { return Ok(Usage::default()) };
-        let added = |sum: Usage, event| sum.plus(self.added(&queued.command, event));
+        let target = queued.command.target();
+        let added = |sum: Usage, event| sum.plus(target.growth(&self.scratch, event));
         let more = events.iter().fold(Usage::default(), added);
         if !more.is_empty() {
-            let used =
-                self.world.usage(domain).plus(self.in_flight.get(domain)).plus(self.growth.get(domain));
-            self.world.quotas(domain).admit(domain, used, more)?;
+            let used = self
+                .scratch
+                .world
+                .usage(domain)
+                .plus(self.in_flight.get(domain))
+                .plus(self.growth.get(domain));
+            self.scratch.world.quotas(domain).admit(domain, used, more)?;
         }
         Ok(more)
     }
@@ -70,31 +74,5 @@ impl Batch<'_> {
         {
             self.growth.add(domain, more);
         }
-    }
-
-    /// Returns the growth caused by one event of a command.
-    fn added(&self, command: &AggregateCommand, event: &Event) -> Usage {
-        let one = Usage { instances: 0, processes_and_tasks: 1 };
-        if let Event::Desired(desired::Event::Desired(lrp)) = event {
-            let instances = if lrp.mode == Mode::Global { 0 } else { u64::from(lrp.instances) };
-            return Usage { instances, ..one };
-        }
-        if let (Event::Desired(desired::Event::Updated(update)), AggregateCommand::Process(guid, _)) =
-            (event, command)
-        {
-            let desired = self.process(guid).and_then(|process| process.desired.as_ref());
-            let now = desired.map_or(0, |desired| desired.instances);
-            let more = update.instances.unwrap_or(now).saturating_sub(now);
-            return Usage { instances: u64::from(more), processes_and_tasks: 0 };
-        }
-        let is_new = matches!(
-            event,
-            Event::Task(task::Event::Desired(_))
-                | Event::Periodic(periodic::Event::Desired { .. } | periodic::Event::Launched { .. })
-                | Event::Parameterised(
-                    parameterised::Event::Desired { .. } | parameterised::Event::Launched { .. }
-                )
-        );
-        if is_new { one } else { Usage::default() }
     }
 }

@@ -9,6 +9,7 @@ use schemas::subject::Subject;
 use schemas::{Code, Refusal};
 
 use super::Bbs;
+use crate::aggregates::{CellCommand, Order};
 use crate::clocks::Source;
 use crate::command::{AggregateCommand, QueuedCommand};
 use crate::effect::Effect;
@@ -94,10 +95,8 @@ impl Bbs {
     fn record_presence(&mut self, beat: &Heartbeat, news: bool) {
         self.shards.withdraw(&Subject::Cell(beat.cell_id.clone()), QueuedCommand::is_loss);
         if news {
-            self.enqueue_own(AggregateCommand::RecordPresence(
-                beat.cell_id.clone(),
-                Box::new(presence_of(beat)),
-            ));
+            let command = CellCommand::RecordPresence(presence_of(beat));
+            self.enqueue_own(AggregateCommand::Cell(Order::new(beat.cell_id.clone(), command)));
         }
     }
 
@@ -128,7 +127,7 @@ impl Bbs {
     fn declare_lost(&mut self, cell: CellId) {
         if !self.shards.holds(&Subject::Cell(cell.clone()), QueuedCommand::is_loss) {
             let why = "its heartbeats stopped and a probe was not answered".to_owned();
-            self.enqueue_own(AggregateCommand::DeclareLost(cell, why));
+            self.enqueue_own(AggregateCommand::Cell(Order::new(cell, CellCommand::DeclareLost(why))));
         }
     }
 

@@ -13,6 +13,7 @@ use schemas::verb::ClientVerb;
 use schemas::{BadField, Code, Refusal, cluster, parameterised, periodic, process, task};
 
 use super::{Bbs, MAX_QUEUED, not_leading_refusal};
+use crate::aggregates::{CellCommand, ClusterCommand, DomainCommand, Order};
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
 use crate::effect::{Effect, Reply};
 use crate::input::ChangeRequest;
@@ -32,20 +33,21 @@ impl Bbs {
             ChangeRequest::Attach { cell, attach } => self.attach(requester, &cell, attach),
             ChangeRequest::Leave { cell, leave } => self.leave(requester, cell, leave),
             ChangeRequest::Operator { client, envelope, cell, command } => {
-                let digest = || command.digest(&cell);
-                let order = AggregateCommand::Cell(cell.clone(), command);
+                let digest = command.digest(&cell);
+                let order = AggregateCommand::Cell(Order::new(cell, CellCommand::Operator(command)));
                 self.handle_operator_command(requester, (client, envelope), order, digest);
                 Ok(())
             }
             ChangeRequest::Cluster { client, envelope, command } => {
-                let order = AggregateCommand::Cluster(command);
-                self.handle_operator_command(requester, (client, envelope), order, || command.digest());
+                let order = AggregateCommand::Cluster(ClusterCommand::Operator(command));
+                self.handle_operator_command(requester, (client, envelope), order, command.digest());
                 Ok(())
             }
             ChangeRequest::Limit { client, envelope, order } => {
                 let digest = order.digest();
-                let order = AggregateCommand::Limit(order);
-                self.handle_operator_command(requester, (client, envelope), order, || digest);
+                let order =
+                    AggregateCommand::Domain(Order::new(order.domain.clone(), DomainCommand::Limit(order)));
+                self.handle_operator_command(requester, (client, envelope), order, digest);
                 Ok(())
             }
             ChangeRequest::Lead(lead) => {
@@ -96,9 +98,9 @@ impl Bbs {
         requester: u64,
         (client, envelope): (ClientName, Envelope),
         command: AggregateCommand,
-        digest: impl FnOnce() -> String,
+        digest: String,
     ) {
-        let digest = envelope.request_id.is_some().then(digest);
+        let digest = envelope.request_id.is_some().then_some(digest);
         let queued = QueuedCommand::new(Requester::Single(requester), Actor::Operator(client), command);
         self.enqueue(QueuedCommand { envelope, digest, ..queued });
     }
@@ -106,7 +108,7 @@ impl Bbs {
     fn handle_candidacy(&mut self, requester: u64, Lead { id, term }: Lead) {
         let actor = Actor::Auctioneer(id.clone());
         let role = cluster::Role::Auctioneer;
-        let command = AggregateCommand::Lead { role, id, term, found: None };
+        let command = AggregateCommand::Cluster(ClusterCommand::Lead { role, id, term, found: None });
         self.enqueue(QueuedCommand::new(Requester::Single(requester), actor, command));
     }
 
@@ -117,7 +119,7 @@ impl Bbs {
             self.emit(Effect::Warn(refusal.message.clone()));
             return Err(refusal);
         }
-        let command = AggregateCommand::Attach(cell.clone());
+        let command = AggregateCommand::Cell(Order::new(cell.clone(), CellCommand::Attach));
         self.enqueue(QueuedCommand::new(Requester::Single(requester), Actor::Cell(cell.clone()), command));
         Ok(())
     }
@@ -126,7 +128,8 @@ impl Bbs {
         if let Some(refusal) = self.other_rep_refusal(&cell, leave.folder) {
             return Err(refusal);
         }
-        let command = AggregateCommand::RecordLeave(cell.clone(), leave.incarnation);
+        let command =
+            AggregateCommand::Cell(Order::new(cell.clone(), CellCommand::RecordLeave(leave.incarnation)));
         self.enqueue(QueuedCommand::new(Requester::Single(requester), Actor::Cell(cell), command));
         Ok(())
     }
@@ -211,11 +214,11 @@ fn outcome_command(outcome: PlacementOutcome) -> (AggregateCommand, Epoch) {
     match outcome {
         PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
             let command = process::Command::Fail(outcome);
-            (AggregateCommand::Process(process_guid, Box::new(command)), epoch)
+            (AggregateCommand::Process(Order::new(process_guid, command)), epoch)
         }
         PlacementOutcome::Task { task_guid, epoch, unplaced } => {
             let command = task::Command::Fail(unplaced);
-            (AggregateCommand::Task(task_guid, Box::new(command)), epoch)
+            (AggregateCommand::Task(Order::new(task_guid, command)), epoch)
         }
     }
 }
@@ -226,21 +229,21 @@ fn eviction_command(eviction: Eviction) -> (AggregateCommand, Epoch) {
     let command = match &eviction.victim {
         WorkKey::Lrp { key, .. } => {
             let guid = key.process_guid.clone();
-            AggregateCommand::Process(guid, Box::new(process::Command::Evict(Box::new(eviction))))
+            AggregateCommand::Process(Order::new(guid, process::Command::Evict(Box::new(eviction))))
         }
         WorkKey::Task { task_guid, .. } => {
             let guid = task_guid.clone();
-            AggregateCommand::Task(guid, Box::new(task::Command::Evict(Box::new(eviction))))
+            AggregateCommand::Task(Order::new(guid, task::Command::Evict(Box::new(eviction))))
         }
     };
     (command, epoch)
 }
 
 fn client_command(command: ClientCommand) -> AggregateCommand {
-    let process = |guid, command| AggregateCommand::Process(guid, Box::new(command));
-    let task = |guid, command| AggregateCommand::Task(guid, Box::new(command));
-    let periodic = |guid, command| AggregateCommand::Periodic(guid, Box::new(command));
-    let parameterised = |guid, command| AggregateCommand::Parameterised(guid, Box::new(command));
+    let process = |guid, command| AggregateCommand::Process(Order::new(guid, command));
+    let task = |guid, command| AggregateCommand::Task(Order::new(guid, command));
+    let periodic = |guid, command| AggregateCommand::Periodic(Order::new(guid, command));
+    let parameterised = |guid, command| AggregateCommand::Parameterised(Order::new(guid, command));
     match command {
         ClientCommand::LrpDesire(lrp) => process(lrp.process_guid.clone(), process::Command::Desire(lrp)),
         ClientCommand::LrpUpdate { process_guid, update, definition: None } => {
@@ -299,7 +302,8 @@ fn client_command(command: ClientCommand) -> AggregateCommand {
             parameterised(parameterised_guid, parameterised::Command::Remove)
         }
         ClientCommand::DomainUpsert { domain, ttl_ms } => {
-            AggregateCommand::Refresh(domain, ttl_ms.map(Duration::from_millis))
+            let ttl = ttl_ms.map(Duration::from_millis);
+            AggregateCommand::Domain(Order::new(domain, DomainCommand::Refresh(ttl)))
         }
     }
 }
@@ -317,10 +321,10 @@ fn report_command(report: &Report) -> AggregateCommand {
     match report {
         Report::Lrp { process_guid, report } => {
             let command = process::Command::Report(report.clone());
-            AggregateCommand::Process(process_guid.clone(), Box::new(command))
+            AggregateCommand::Process(Order::new(process_guid.clone(), command))
         }
         Report::Task { task_guid, report } => {
-            AggregateCommand::Task(task_guid.clone(), Box::new(task::Command::Report(report.clone())))
+            AggregateCommand::Task(Order::new(task_guid.clone(), task::Command::Report(report.clone())))
         }
     }
 }

@@ -359,7 +359,7 @@ impl Bbs {
                 continue;
             }
             command.convergence_target().into_iter().for_each(|due| self.convergence.requeue(due));
-            let subject = command.command.subject(self.world().shards());
+            let subject = command.command.target().subject(self.world().shards());
             self.shards.push(subject, command);
         }
     }

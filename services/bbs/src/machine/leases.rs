@@ -6,6 +6,7 @@ use schemas::names::DecisionId;
 use schemas::{process, task};
 
 use super::Bbs;
+use crate::aggregates::Order;
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
 
 impl Bbs {
@@ -33,11 +34,11 @@ impl Bbs {
         let (command, epoch) = match target {
             LeaseTarget::Process(guid, epoch) => {
                 let command = process::Command::Unanswered { evaluation, delivery };
-                (AggregateCommand::Process(guid, Box::new(command)), epoch)
+                (AggregateCommand::Process(Order::new(guid, command)), epoch)
             }
             LeaseTarget::Task(guid, epoch) => {
                 let command = task::Command::Unanswered { evaluation, delivery };
-                (AggregateCommand::Task(guid, Box::new(command)), epoch)
+                (AggregateCommand::Task(Order::new(guid, command)), epoch)
             }
         };
         let queued = QueuedCommand::new(Requester::Own, self.me(), command);

@@ -468,7 +468,7 @@ impl Bbs {
     /// Queues a command.
     fn enqueue(&mut self, command: QueuedCommand) {
         let command = QueuedCommand { received: self.now, ..command };
-        let subject = command.command.subject(self.world().shards());
+        let subject = command.command.target().subject(self.world().shards());
         self.shards.push(subject, command);
     }
 
@@ -509,7 +509,7 @@ impl Bbs {
             self.convergence.settled(&due);
         }
         let illegal = verdict.as_ref().is_err_and(|refusal| refusal.code == Code::InvalidStateTransition);
-        self.refused_transitions += u64::from(illegal && command.command.targets_evaluation());
+        self.refused_transitions += u64::from(illegal && command.command.target().targets_evaluation());
         if let Some((requester, reply)) = self.requesters.settle(command, position, verdict, self.log.world())
         {
             self.emit(Effect::Reply { requester, reply });

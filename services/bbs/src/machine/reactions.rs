@@ -15,6 +15,7 @@ use schemas::task::CallbackVerdict;
 use schemas::{ActualLrpKey, Decision, Entry, cell, cluster, evacuating, parameterised, task};
 
 use super::{Bbs, REPORT_GRACE_PERIOD, not_leading_refusal};
+use crate::aggregates::{ClusterCommand, Order};
 use crate::callbacks::CallbackResult;
 use crate::command::{AggregateCommand, QueuedCommand};
 use crate::convergence;
@@ -159,9 +160,11 @@ impl Bbs {
 
     /// Queues the assignment of ordinals to cells without one, unless it is already queued.
     fn number_cells(&mut self) {
-        let waits = |queued: &QueuedCommand| matches!(queued.command, AggregateCommand::AssignOrdinals);
+        let waits = |queued: &QueuedCommand| {
+            matches!(queued.command, AggregateCommand::Cluster(ClusterCommand::AssignOrdinals))
+        };
         if !self.shards.holds(&Subject::Cluster, waits) && self.world().lacks_ordinals() {
-            self.enqueue_own(AggregateCommand::AssignOrdinals);
+            self.enqueue_own(AggregateCommand::Cluster(ClusterCommand::AssignOrdinals));
         }
     }
 
@@ -373,23 +376,12 @@ impl Bbs {
     /// Handles a command that ended without a decision. If the command was to start a callback or to record
     /// its end, schedules a retry.
     pub(super) fn retry_undecided_call(&mut self, command: &AggregateCommand) {
-        if let AggregateCommand::Task(guid, command) = command
-            && match &**command {
-                task::Command::BeginResolving => true,
+        if let AggregateCommand::Task(Order { key: guid, command }) = command
+            && (matches!(**command, task::Command::BeginResolving)
                 // If the callback must be repeated, the next call is already scheduled. The result of that
                 // call is recorded instead.
-                task::Command::RecordCallback(_, called) => called.verdict() != CallbackVerdict::Repeat,
-                task::Command::Desire(_)
-                | task::Command::Launch(_)
-                | task::Command::Cancel
-                | task::Command::Resolve
-                | task::Command::Evict(_)
-                | task::Command::Report(_)
-                | task::Command::Fail(_)
-                | task::Command::Unanswered { .. }
-                | task::Command::Retry(_)
-                | task::Command::Converge => false,
-            }
+                || matches!(&**command, task::Command::RecordCallback(_, called)
+                    if called.verdict() != CallbackVerdict::Repeat))
         {
             self.callbacks.schedule_retry(guid, self.now);
         }
@@ -397,8 +389,8 @@ impl Bbs {
 
     /// Queues the decision that records the result of a call.
     fn record_call(&mut self, guid: &TaskGuid, epoch: Epoch, called: CallbackResult) {
-        let command = Box::new(task::Command::RecordCallback(epoch, called));
-        self.enqueue_own(AggregateCommand::Task(guid.clone(), command));
+        let command = task::Command::RecordCallback(epoch, called);
+        self.enqueue_own(AggregateCommand::Task(Order::new(guid.clone(), command)));
     }
 }
 

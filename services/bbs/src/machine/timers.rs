@@ -11,6 +11,7 @@ use schemas::task::Task;
 use schemas::{cluster, task};
 
 use super::{Bbs, STOP_RETRY_INTERVAL};
+use crate::aggregates::{ClusterCommand, Order};
 use crate::command::AggregateCommand;
 use crate::convergence;
 use crate::effect::Effect;
@@ -63,7 +64,8 @@ impl Bbs {
             (None, None) => return,
         };
         let id = self.settings.id.clone();
-        self.enqueue_own(AggregateCommand::Lead { role: cluster::Role::Bbs, id, term, found });
+        let command = ClusterCommand::Lead { role: cluster::Role::Bbs, id, term, found };
+        self.enqueue_own(AggregateCommand::Cluster(command));
     }
 
     fn tick_leading(&mut self) {
@@ -116,8 +118,8 @@ impl Bbs {
         let task = self.world().task(guid).filter(|task| task.epoch == epoch);
         match task.and_then(|task| task.state.as_ref()) {
             Some(task::State::Completed(_)) => {
-                let command = Box::new(task::Command::BeginResolving);
-                self.enqueue_own(AggregateCommand::Task(guid.clone(), command));
+                let command = task::Command::BeginResolving;
+                self.enqueue_own(AggregateCommand::Task(Order::new(guid.clone(), command)));
             }
             Some(task::State::Resolving(_)) => self.send_callback(guid, epoch),
             Some(task::State::Pending { .. } | task::State::Running { .. }) | None => {
