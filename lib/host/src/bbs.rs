@@ -1,14 +1,13 @@
 //! Effect driver of a BBS: performs the effects of the state machine on the journal, the bus, and callback
 //! URLs.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bbs::callbacks::CallbackResult;
 use bbs::{AppendFailure, Bbs, Config, Effect, Input, LogCheckError, Reply};
-use bus::{Bus, LogLimit, ReplyTo, truncated};
+use bus::{LogLimit, ReplyTo, truncated};
 use journal::{Append, AppendError, Facts, Journal, JournalError, StoredEntry};
 use parking_lot::Mutex;
 use projections::cluster_log::{QuarantineOrder, QuarantinedPositions};
@@ -22,7 +21,6 @@ use schemas::message::{Ack, Answer, Heartbeat, Program, RepOrder};
 use schemas::names::{CellId, Domain, IdGenerator, ServiceId, TaskGuid};
 use schemas::query::{Filter, LogRow, QuarantinedEntry};
 use schemas::secret::{Binding, Owner, Purpose};
-use schemas::sight::ReadScope;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
 use schemas::verb::RepVerb;
 use schemas::{Code, Refusal, Timestamp};
@@ -33,23 +31,23 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::budget::{Budgets, Ticket};
+use super::budget::Budgets;
+use super::callback::Caller;
+use super::callback::allow::Allowed;
 use super::decision_reports::{self, DecisionReporter, FoldedEntry};
 use super::drive::{INPUT_CAPACITY, drive, run_or_spawn};
+use super::driver::{Connections, Driver};
 use super::election_listener::ElectionListener;
 use super::feed::{self, Feed, FeedEntry};
 use super::monitoring::bbs::{BbsMetrics, BbsObserver};
-use super::monitoring::commands::ReceivedCommand;
-use super::past::{Cache, PastQueries, StartState};
+use super::past::{PastQueries, StartState};
 use super::presence::{LeaderHeartbeats, PresencePublisher};
 use super::query_pool::{self, QueryPool};
+use super::reply_target::{BusCaller, ReplyTarget};
 use super::requests::{PendingRequests, REQUEST_TIMEOUT, ServiceClient, send_reply};
 use super::run_error::{RunError, UnreadableEntry};
-use super::turn_queue::{BbsInputs, TurnQueue};
+use super::turn_queue::BbsInputs;
 use super::{follower, founding, inbox, quarantine};
-use crate::callback::Caller;
-use crate::callback::allow::Allowed;
-use crate::otlp::Collector;
 
 /// Maximum number of concurrent reads of the journal for history queries.
 const MAX_CONCURRENT_SCANS: usize = 8;
@@ -62,7 +60,6 @@ const SERVER_CLOCK_INTERVAL: Duration = Duration::from_secs(5);
 const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of a probe of a rep.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Grace period after this BBS stopped deciding at an entry. A leader that sends a heartbeat within this
 /// period may still stop at the same entry. A leader that sends a later heartbeat can read the entry.
 const STOP_GRACE_PERIOD: Duration = Duration::from_secs(1);
@@ -73,75 +70,8 @@ const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 const LEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
 static WARNED: LogLimit = LogLimit::new();
+
 static SET_ASIDE: LogLimit = LogLimit::new();
-
-/// Destination of a reply from the state machine.
-#[derive(Debug)]
-pub(super) enum ReplyTarget {
-    /// A caller on the bus.
-    Bus(BusCaller),
-    /// This driver. The machine can answer only a part of the request.
-    Driver(oneshot::Sender<Reply>),
-    /// An observer. It receives a snapshot of the projected state (World) instead of a reply.
-    Observer(oneshot::Sender<(WorldSnapshot, Box<Observed>)>),
-}
-
-/// A caller on the bus.
-#[derive(Debug)]
-pub(super) struct BusCaller {
-    pub(super) to: ReplyTo,
-    /// Encoding of the request.
-    pub(super) form: Form,
-    /// Read scope of the caller.
-    pub(super) read_scope: ReadScope,
-    /// Slot in the budget of the caller. The slot is released when the reply is sent.
-    pub(super) ticket: Ticket,
-    /// The received command, for metrics. `None` for a query.
-    pub(super) asked: Option<ReceivedCommand>,
-}
-
-impl ReplyTarget {
-    /// Returns the client name of the caller. Requests are queued per client name.
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Self::Bus(asker) => asker.ticket.name(),
-            Self::Driver(_) | Self::Observer(_) => "bbs",
-        }
-    }
-
-    /// Returns the read scope of the caller.
-    pub(super) fn read_scope(&self) -> ReadScope {
-        match self {
-            Self::Bus(asker) => asker.read_scope.clone(),
-            Self::Driver(_) | Self::Observer(_) => ReadScope::Everything,
-        }
-    }
-}
-
-/// Connections of a BBS. Bulk queries use connections of their own so that they never delay commands or
-/// orders.
-#[derive(Clone, Debug)]
-pub(crate) struct Connections {
-    /// Journal connection for appending and following entries.
-    pub(crate) journal: Journal,
-    /// Bus connection for commands, reports, heartbeats, and orders to reps.
-    pub(crate) bus: Bus,
-    /// Bus connection for queries and their replies.
-    pub(crate) queries: Bus,
-    /// Journal connection for history queries.
-    pub(crate) history: Journal,
-    /// Cache for snapshots of the past. `None` if the BBS serves no queries about the past.
-    pub(crate) cache: Option<Cache>,
-    /// Collector for spans of decisions. `None` if no spans are sent.
-    pub(crate) traces: Option<Collector>,
-}
-
-impl Connections {
-    /// Creates connections within one process. Within a process, one connection of each kind is sufficient.
-    pub(crate) fn in_process(journal: Journal, bus: Bus, cache: Option<Cache>) -> Self {
-        Self { history: journal.clone(), queries: bus.clone(), journal, bus, cache, traces: None }
-    }
-}
 
 /// Resources that all machines of a BBS share.
 #[derive(Clone, Debug)]
@@ -160,59 +90,6 @@ impl SharedResources {
     pub(crate) fn new(keys: Keys, allowed: Allowed) -> Result<Self, RunError> {
         Ok(Self { keys, caller: Arc::new(Caller::new(allowed).map_err(RunError::Callbacks)?) })
     }
-}
-
-/// Driver of one machine: performs its effects, and feeds it inputs.
-pub(super) struct Driver {
-    /// Id of this BBS. Its cursors contain the id.
-    pub(super) id: ServiceId,
-    pub(super) lines: Connections,
-    pub(super) services: ServiceClient,
-    /// Queue of events for the machine.
-    pub(super) inputs: mpsc::Sender<Input>,
-    /// Queue of requests to the machine, with a turn per client.
-    asked: Arc<TurnQueue<Input>>,
-    pub(super) waiting: PendingRequests<ReplyTarget>,
-    /// Limits of in-flight requests per client.
-    pub(super) budgets: Budgets,
-    /// Queue of refusals to send. A separate queue ensures that a client that floods the BBS does not delay
-    /// other clients.
-    refusals: mpsc::Sender<(ReplyTo, Refusal)>,
-    /// Queue of entries to publish on the feed.
-    feed: Feed,
-    /// Queue of entries to report in the program's log and as spans.
-    decided: DecisionReporter,
-    /// Queues of queries about the present.
-    pub(super) reading: QueryPool,
-    /// Queue of queries about the past.
-    pub(super) looking: PastQueries,
-    /// Permits for concurrent reads of the journal by history queries.
-    pub(super) scans: Semaphore,
-    /// HTTP client that posts completed tasks to their callback URLs.
-    caller: Arc<Caller>,
-    /// Keys that seal secrets before commands reach the machine.
-    pub(super) keys: Keys,
-    /// Metrics of the BBS.
-    pub(super) watch: Arc<BbsMetrics>,
-    leading: Mutex<CancellationToken>,
-    beats: LeaderHeartbeats,
-    /// Reader of the cluster's subject up to the last followed entry, for queries that read the log.
-    reader: Mutex<Reader>,
-    /// Last followed position.
-    followed: watch::Sender<Position>,
-    /// Number of bytes of followed entries since the start.
-    followed_bytes: AtomicU64,
-    /// Last followed position on each subject.
-    last_positions: Mutex<BTreeMap<String, Position>>,
-    pub(super) ends: CancellationToken,
-    fatal: Mutex<Option<RunError>>,
-    /// Reason and time of the stop of the machine. Unset while the machine decides.
-    stopped: OnceLock<(UnreadableEntry, Instant)>,
-    /// Time of the last leader heartbeat.
-    last_leader_heartbeat: Mutex<Option<Instant>>,
-    /// Reasons for the newest quarantined entries, by position.
-    quarantine_reasons: Mutex<BTreeMap<Position, String>>,
-    decides: CancellationToken,
 }
 
 /// Runs a BBS until `stop` is cancelled. An entry that this program does not understand stops the machine.

@@ -21,19 +21,19 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::callback::allow::Allowed;
-use crate::containers::Containers;
-use crate::drive::INPUT_CAPACITY;
-use crate::error::ServiceError;
-use crate::monitoring::MetricsRegistry;
-use crate::monitoring::auctioneer::AuctioneerMetrics;
-use crate::monitoring::bbs::BbsMetrics;
-use crate::monitoring::rep::RepMetrics;
-use crate::otlp::Collector;
-use crate::past::Cache;
-use crate::run_error::RunError;
-use crate::serve::{identity, shim_command};
-use crate::{auctioneer, bbs, fingerprint, home, rep, transfers};
+use super::callback::allow::Allowed;
+use super::containers::Containers;
+use super::drive::INPUT_CAPACITY;
+use super::error::ServiceError;
+use super::monitoring::MetricsRegistry;
+use super::monitoring::auctioneer::AuctioneerMetrics;
+use super::monitoring::bbs::BbsMetrics;
+use super::monitoring::rep::RepMetrics;
+use super::otlp::Collector;
+use super::past::Cache;
+use super::run_error::RunError;
+use super::serve::{identity, shim_command};
+use super::{auctioneer, bbs, driver, fingerprint, home, rep, transfers};
 
 /// Interval of health checks until a container of a local cluster is healthy. The interval is short because a
 /// user is waiting and the containers are few.
@@ -153,7 +153,8 @@ impl Local {
             bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead,
         };
-        let lines = bbs::Connections { traces, ..bbs::Connections::in_process(journal.clone(), bus, cache) };
+        let lines =
+            driver::Connections { traces, ..driver::Connections::in_process(journal.clone(), bus, cache) };
         // The whole cluster and its clients are on this host, so callbacks to this host are allowed.
         let own = bbs::SharedResources::new(keys.clone(), Allowed::with_loopback())?;
         let watched = (lines.bus.clone(), journal.clone());

@@ -6,10 +6,9 @@
 //! decisions. Clients take turns.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::{Bbs, Reply};
+use bbs::Bbs;
 use journal::Journal;
 use past::{Error, Past, PastState};
 use projections::cluster_log::QuarantinedPositions;
@@ -19,29 +18,16 @@ use schemas::sight::ReadScope;
 use schemas::{Code, Position, Refusal};
 use text::chain;
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::bbs::{Driver, ReplyTarget};
+use super::reply_target::ReplyTarget;
 use super::turn_queue::TurnQueue;
 
 /// Maximum number of entries that are folded for one query. If consecutive snapshots are far apart, the
 /// maximum is raised to twice the number of entries between them.
 const MAX_FOLDED: u64 = 262_144;
-/// Lag in entries above which a BBS builds no snapshots.
-const MAX_LAG: u64 = 10_000;
-/// Interval between checks for a missing snapshot.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between checks of the age of the newest snapshot.
 const NEWEST_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// Interval between snapshots of the end of the log.
-const END_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(300);
-/// Shorter interval for a busy log, and its threshold in bytes. The shorter interval applies if the entries
-/// since the last snapshot have at least this number of bytes. Without a newer snapshot, the next start of
-/// the service would take seconds longer.
-const BUSY_END_SNAPSHOT: (Duration, u64) = (Duration::from_secs(60), 32 * 1024 * 1024);
-/// Pause after a failed attempt to build a snapshot.
-const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 /// Cache for snapshots of past states.
 #[derive(Clone, Debug)]
@@ -119,20 +105,20 @@ pub(crate) async fn keep_newest(journal: Journal, cache: Cache, ends: Cancellati
 /// Queue and state for queries about the past.
 #[derive(Debug)]
 pub(super) struct PastQueries {
-    journal: Journal,
+    pub(super) journal: Journal,
     /// `None` if this BBS serves no queries about the past.
     cache: Option<Cache>,
     past: OnceCell<Past>,
-    asked: TurnQueue<PastQuery>,
+    pub(super) asked: TurnQueue<PastQuery>,
 }
 
 /// A query about the past.
 #[derive(Debug)]
-struct PastQuery {
-    waiter: ReplyTarget,
-    query: Query,
-    as_of: AsOf,
-    observed: Observed,
+pub(super) struct PastQuery {
+    pub(super) waiter: ReplyTarget,
+    pub(super) query: Query,
+    pub(super) as_of: AsOf,
+    pub(super) observed: Observed,
 }
 
 impl PastQueries {
@@ -161,7 +147,7 @@ impl PastQueries {
     }
 
     /// Returns the answer as JSON text.
-    async fn answer(
+    pub(super) async fn answer(
         &self,
         sight: ReadScope,
         query: Query,
@@ -211,7 +197,7 @@ impl PastQueries {
 
     /// Returns `true` if a log that ends at `end` lacks a snapshot or a part of the event index. Does not
     /// query the journal if the log is short.
-    async fn is_due(&self, end: Position) -> Result<bool, Error> {
+    pub(super) async fn is_due(&self, end: Position) -> Result<bool, Error> {
         let cache = self.cache.as_ref().ok_or(Error::NoCache)?;
         if end.0 < cache.spacing.min(past::limits::STRETCH_POSITIONS) {
             return Ok(false);
@@ -221,7 +207,7 @@ impl PastQueries {
     }
 
     /// Builds a snapshot of the end of the log for the next start, if the log is long enough.
-    async fn build_last(&self, end: Position) -> Result<(), Error> {
+    pub(super) async fn build_last(&self, end: Position) -> Result<(), Error> {
         match (&self.cache, self.past.get()) {
             (Some(cache), Some(past)) if end.0 >= cache.spacing => past.build_final(end).await,
             (Some(_) | None, Some(_) | None) => Ok(()),
@@ -240,7 +226,7 @@ impl PastQueries {
     }
 
     /// Builds the missing parts of the event index and the missing snapshots for a log that ends at `end`.
-    async fn build(&self, end: Position) -> Result<(), Error> {
+    pub(super) async fn build(&self, end: Position) -> Result<(), Error> {
         let past = self.open().await?;
         while past.index_next(end).await? {}
         while past.build_next(end).await? {}
@@ -260,57 +246,5 @@ fn refusal(error: Error) -> Refusal {
         | Error::Unreadable { .. }
         | Error::NotFounded
         | Error::Stopping => Refusal::new(Code::Unavailable, chain(&error)),
-    }
-}
-
-impl Driver {
-    /// Answers queries about the past, one after the other.
-    pub(super) async fn answer_past_queries(self: Arc<Self>) {
-        while let Some(asked) = self.ends.run_until_cancelled(self.looking.asked.next()).await {
-            let PastQuery { waiter, query, as_of, observed } = asked;
-            let answered = self.looking.answer(waiter.read_scope(), query, as_of, &observed);
-            let answered = self.ends.run_until_cancelled(answered).await;
-            let Some(rows) = answered else { return };
-            self.reply(waiter, Reply::Rows(rows)).await;
-        }
-    }
-
-    /// Extends the snapshot index as the log grows.
-    pub(super) async fn maintain_snapshot_index(self: Arc<Self>) {
-        let followed = self.followed();
-        let (mut last, mut bytes) = (Instant::now(), 0);
-        loop {
-            let end = *followed.borrow();
-            let (soon, much) = BUSY_END_SNAPSHOT;
-            let is_much = self.followed_bytes() - bytes >= much;
-            if last.elapsed() >= if is_much { soon } else { END_SNAPSHOT_INTERVAL }
-                && self.stopped().is_none()
-            {
-                (last, bytes) = (Instant::now(), self.followed_bytes());
-                if let Some(Err(error)) = self.ends.run_until_cancelled(self.looking.build_last(end)).await {
-                    tracing::warn!("can't create a snapshot of the end of the log: {}", chain(&error));
-                }
-            }
-            let pause = match self.ends.run_until_cancelled(self.extend_snapshot_index(end)).await {
-                None => return,
-                Some(Ok(())) => CHECK_INTERVAL,
-                Some(Err(Error::NoCache)) => return,
-                Some(Err(error)) => {
-                    tracing::warn!("can't create a snapshot of the past: {}", chain(&error));
-                    RETRY_PAUSE
-                }
-            };
-            if self.ends.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-                return;
-            }
-        }
-    }
-
-    async fn extend_snapshot_index(&self, end: Position) -> Result<(), Error> {
-        if self.stopped().is_some() || !self.looking.is_due(end).await? {
-            return Ok(());
-        }
-        let behind = self.looking.journal.end().await?.0.saturating_sub(end.0);
-        if behind > MAX_LAG { Ok(()) } else { self.looking.build(end).await }
     }
 }

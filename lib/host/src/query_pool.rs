@@ -14,7 +14,7 @@ use schemas::subject::Position;
 use schemas::{Code, Refusal};
 use tokio::time::Instant;
 
-use super::bbs::ReplyTarget;
+use super::reply_target::ReplyTarget;
 use super::turn_queue::TurnQueue;
 
 /// Queues of queries, and World snapshots for the next pages of lists.

@@ -25,22 +25,22 @@ use text::words::{InvalidValue, number};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::callback::allow::Rule;
-use crate::containers::Containers;
-use crate::drive::INPUT_CAPACITY;
-use crate::error::ServiceError;
-use crate::founding::report;
-use crate::inbox::no_journal::NoJournalResponder;
-use crate::monitoring::MetricsRegistry;
-use crate::monitoring::auctioneer::AuctioneerMetrics;
-use crate::monitoring::bbs::BbsMetrics;
-use crate::monitoring::rep::RepMetrics;
-use crate::past::{Cache, keep_newest};
-use crate::rep::{self, RunOutcome};
-use crate::run_error::RunError;
-use crate::telemetry_args::{MetricsArgs, TracesArgs};
-use crate::transfers::ArtifactsArgs;
-use crate::{auctioneer, bbs, fingerprint, home};
+use super::callback::allow::Rule;
+use super::containers::Containers;
+use super::drive::INPUT_CAPACITY;
+use super::error::ServiceError;
+use super::founding::report;
+use super::inbox::no_journal::NoJournalResponder;
+use super::monitoring::MetricsRegistry;
+use super::monitoring::auctioneer::AuctioneerMetrics;
+use super::monitoring::bbs::BbsMetrics;
+use super::monitoring::rep::RepMetrics;
+use super::past::{Cache, keep_newest};
+use super::rep::{self, RunOutcome};
+use super::run_error::RunError;
+use super::telemetry_args::{MetricsArgs, TracesArgs};
+use super::transfers::ArtifactsArgs;
+use super::{auctioneer, bbs, driver, fingerprint, home};
 
 /// Advice in every message about a missing log.
 const NO_LOG_ADVICE: &str =
@@ -230,7 +230,6 @@ impl IsolationArg {
 
 /// Maximum first user id for containers. On nearly all systems, user ids must be below 2^31 - 1.
 const MAX_FIRST_ID: u32 = i32::MAX as u32 - executor::process::RANGE_LEN;
-
 /// Maximum value of options in seconds: ten years.
 const MAX_SECONDS: u64 = 10 * 365 * 86_400;
 
@@ -466,7 +465,7 @@ pub async fn run_bbs(
         ),
     }
     let traces = args.traces.otlp.clone();
-    let lines = bbs::Connections { journal, bus, queries: Bus::from(queries), history, cache, traces };
+    let lines = driver::Connections { journal, bus, queries: Bus::from(queries), history, cache, traces };
     watch.set_journal(&watching, lines.history.clone(), stop.child_token());
     let durability = lines.journal.durability();
     match &durability {

@@ -23,8 +23,9 @@ use serde::de::DeserializeOwned;
 
 use super::authority::{checked_reply, is_command_inbox, is_expected_inbox};
 use super::relay;
-use crate::bbs::{BusCaller, Driver, ReplyTarget};
+use crate::driver::Driver;
 use crate::monitoring::commands::ReceivedCommand;
+use crate::reply_target::{BusCaller, ReplyTarget};
 use crate::requests::send_reply;
 
 /// Passes a command, a report or an outcome to the machine.

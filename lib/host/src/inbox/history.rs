@@ -12,7 +12,7 @@ use text::chain;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::bbs::Driver;
+use crate::driver::Driver;
 
 /// Maximum time that a read of events may wait for an entry.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -24,7 +24,6 @@ const SCAN_TIME: Duration = Duration::from_secs(1);
 const REPLICA_RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Polling interval of a BBS that has stopped and does not follow the log.
 const STOPPED_POLL_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Maximum number of entries of one page that are read individually, at positions from the index.
 const MAX_INDEXED_READS: usize = 64;
 /// Maximum number of concurrent reads of individual entries.
@@ -247,8 +246,9 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::bbs::{Connections, SharedResources};
+    use crate::bbs::SharedResources;
     use crate::callback::allow::Allowed;
+    use crate::driver::Connections;
     use crate::monitoring::MetricsRegistry;
     use crate::monitoring::bbs::BbsMetrics;
 

@@ -10,7 +10,7 @@ use schemas::verb::RepVerb;
 use schemas::{Code, Refusal};
 
 use super::relay::removed_container_log;
-use crate::bbs::Driver;
+use crate::driver::Driver;
 
 /// Finds a container in the World, and reads its log on the cell of the container.
 pub(super) async fn read_logs(driver: &Driver, of_task: bool, asked: ReadLogs) -> Result<Logs, Refusal> {

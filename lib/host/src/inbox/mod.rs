@@ -30,7 +30,7 @@ use schemas::codec;
 use schemas::message::ServiceStatus;
 use tokio_util::sync::CancellationToken;
 
-use super::bbs::Driver;
+use super::driver::Driver;
 
 /// Queue group of BBSs. The server delivers each query to one BBS of the group.
 const QUERY_GROUP: &str = "bbs";

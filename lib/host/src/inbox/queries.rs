@@ -21,7 +21,8 @@ use super::authority::{checked_reply, is_expected_inbox, is_inbox_of_caller, rea
 use super::history::read_events;
 use super::logs::read_logs;
 use super::relay::{files, health};
-use crate::bbs::{BusCaller, Driver, ReplyTarget};
+use crate::driver::Driver;
+use crate::reply_target::{BusCaller, ReplyTarget};
 use crate::requests::{REQUEST_TIMEOUT, send_reply};
 
 /// Published JSON Schemas, loaded once.

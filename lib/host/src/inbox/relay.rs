@@ -16,7 +16,7 @@ use schemas::sight::ReadScope;
 use schemas::verb::RepVerb;
 use schemas::{Code, Refusal};
 
-use crate::bbs::Driver;
+use crate::driver::Driver;
 
 /// Maximum number of cells that are queried concurrently for a removed container.
 const MAX_CONCURRENT_QUERIES: usize = 16;

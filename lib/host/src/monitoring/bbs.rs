@@ -25,8 +25,8 @@ use super::commands::CommandMetrics;
 use super::lag::Lag;
 use super::machine::MachineMetrics;
 use super::{MIB, MetricsRegistry, samples_by, standing_text};
-use crate::bbs::Driver;
 use crate::drive::Observer;
+use crate::driver::Driver;
 
 /// Minimum age of the figures of the World (the state folded from the log) before they are counted again.
 const MIN_FIGURES_AGE: Duration = Duration::from_secs(1);
