@@ -366,7 +366,7 @@ impl AggregateFacts {
 impl AggregateFacts {
     pub(crate) fn of_periodic(periodic: &Periodic) -> Self {
         Self {
-            due: periodic.next,
+            due: periodic.next.filter(|_| !periodic.is_removed()),
             forget_at: periodic.is_removed().then(|| periodic.since + RETENTION),
             ..Self::default()
         }

@@ -337,6 +337,38 @@ fn entries() -> impl Strategy<Value = Vec<(Position, Entry)>> {
     })
 }
 
+/// No state machine decides a launch of a removed periodic task, but the log may contain one.
+#[test]
+fn removed_periodic_task_is_never_due() {
+    let next = Some(Timestamp(0));
+    let schedule = Schedule::new("* * * * *", "UTC").expect("a valid value");
+    let desired = DesiredPeriodic {
+        periodic_guid: periodic_guid(0),
+        domain: domain_name(0),
+        schedule,
+        overlap: Overlap::Queued,
+        definition: desired_task(0, 0, 1).definition,
+    };
+    let launched = periodic::Event::Launched {
+        due: Timestamp(0),
+        task_guid: task_guid(0),
+        reason: LaunchReason::Due,
+        next,
+    };
+    let events = [
+        periodic::Event::Desired { desired: Box::new(desired), next },
+        periodic::Event::Removed {},
+        launched,
+    ];
+    let aggregate =
+        Aggregate::Periodic { guid: periodic_guid(0), domain: domain_name(0), epoch: Epoch(Timestamp(0)) };
+    let id = IdGenerator::new(0).next(Timestamp(0));
+    let events = events.into_iter().map(Event::Periodic).collect();
+    let decision = fixtures::decision(id, Timestamp(0), aggregate, events);
+    let entry = Entry { id: EntryId(id), format: 1, decisions: vec![decision] };
+    assert_eq!(fold(&[(Position(1), entry)]).next_due(), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
