@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use machines::process::{self, Context};
 use projections::{Figures, Observed, World, WorldSnapshot};
 use schemas::action::{Action, Run, Secret, Variable};
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
@@ -24,7 +25,7 @@ use schemas::names::{
     CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, IdGenerator, Incarnation, InstanceGuid,
     ProcessGuid, RequestId, ServiceId, Stack, Zone,
 };
-use schemas::process::{self, Command, Context, Report, ReportStep};
+use schemas::process::{Command, Report, ReportStep};
 use schemas::query::{QuarantinedEntries, Services};
 use schemas::resources::{Constraint, Resources};
 use schemas::stamp::Actor;

@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use schemas::cluster::{self, Cluster, Leader, Role};
+use machines::cluster::Cluster;
+use schemas::cluster::{self, Leader, Role};
 use schemas::entry::{Aggregate, Event};
 use schemas::limits::{QUARANTINED_POSITIONS, REASON_BYTES, truncate};
 use schemas::names::{ClusterId, DecisionId, EntryId, IdGenerator};
@@ -75,7 +76,7 @@ impl ClusterLog {
         }
         (self.version, self.last_time) = (last.version, last.at);
         for event in cluster_events(&entry) {
-            self.cluster = cluster::evolve(self.cluster.take(), event, self.last_time);
+            self.cluster = machines::cluster::evolve(self.cluster.take(), event, self.last_time);
             if let cluster::Event::EntryQuarantined { position: aside, reason } = event
                 && self.positions.len() < QUARANTINED_POSITIONS
             {

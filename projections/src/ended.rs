@@ -11,13 +11,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use schemas::ended::{EndedInstance, EndedTask};
+use machines::ended::{EndedInstance, EndedTask};
+use machines::process::Process;
 use schemas::entry::Event;
 use schemas::limits::{
     DEFAULT_HISTORY_KEPT, ENDED_INSTANCES, ENDED_PER_PROCESS, ENDED_TASKS, HISTORY_LIMIT, TASKS_PER_HISTORY,
 };
 use schemas::names::{Domain, InstanceGuid, ProcessGuid};
-use schemas::process::Process;
 use schemas::subject::Position;
 use schemas::{actual, evacuating};
 use serde::{Deserialize, Serialize};

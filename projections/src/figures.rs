@@ -6,14 +6,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use machines::actual::{Actual, State};
+use machines::process::Process;
+use machines::rollout::Rollout;
+use machines::task::{self, Task};
 use schemas::Timestamp;
-use schemas::actual::{Actual, State};
 use schemas::names::CellId;
-use schemas::process::Process;
 use schemas::query::CellState;
 use schemas::resources::Resources;
-use schemas::rollout::{Phase, Rollout};
-use schemas::task::{self, Task};
+use schemas::rollout::Phase;
 
 use crate::index::Counts;
 use crate::queries::{Observed, cell_state};

@@ -11,17 +11,18 @@ use std::mem::take;
 use std::time::Duration;
 
 use imbl::{OrdMap, OrdSet};
-use schemas::actual::{self, Actual};
+use machines::actual::{self, Actual};
+use machines::evaluation;
+use machines::parameterised::Parameterised;
+use machines::periodic::Periodic;
+use machines::process::{Process, Slot};
+use machines::task::{self, Task};
 use schemas::container::Instance;
 use schemas::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
-use schemas::parameterised::Parameterised;
-use schemas::periodic::Periodic;
-use schemas::process::{Process, Slot};
 use schemas::query::{InstanceState, TaskState};
 use schemas::quota::Usage;
 use schemas::resources::Resources;
-use schemas::task::{self, Task};
-use schemas::{ActualLrpKey, Place, Subject, Timestamp, evaluation};
+use schemas::{ActualLrpKey, Place, Subject, Timestamp};
 
 /// Retention time of a removed aggregate. The World remembers its epoch, version and answers, to recognise a
 /// repeated request and to refuse a late report of an earlier epoch.

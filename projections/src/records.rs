@@ -1,13 +1,15 @@
 //! Records for reps: the state of the work (instances and tasks) on a cell.
 
-use schemas::actual::{Actual, State};
-use schemas::cluster::{Cluster, Terms};
+use machines::actual::{Actual, State};
+use machines::cluster::Cluster;
+use machines::process::Process;
+use machines::{cell, task};
+use schemas::cluster::Terms;
 use schemas::container::WorkKey;
 use schemas::message::{LrpRecord, LrpState, Record, TaskRecord, TaskState};
 use schemas::names::TaskGuid;
-use schemas::process::Process;
 use schemas::query::{Records, RecordsAnswer};
-use schemas::{ActualLrpKey, Place, cell, task};
+use schemas::{ActualLrpKey, Place};
 
 use crate::index::WorkRef;
 use crate::world::World;

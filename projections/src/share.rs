@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use machines::actual::State;
+use machines::desired::Desired;
+use machines::process::{Process, Slot};
+use machines::task::{self, Task};
 use schemas::action::Action;
-use schemas::actual::State;
 use schemas::definition::{Definition, TaskDefinition};
-use schemas::desired::Desired;
 use schemas::names::{CellId, DefinitionId, Domain};
 use schemas::policy::Policies;
-use schemas::process::{Process, Slot};
 use schemas::resources::Constraint;
-use schemas::task::{self, Task};
 use serde::Serialize;
 
 use crate::index::OnCell;
@@ -209,12 +209,12 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
 
 #[cfg(test)]
 mod tests {
-    use schemas::Timestamp;
+    use machines::process;
     use schemas::container::Epoch;
     use schemas::entry::Event;
     use schemas::names::DecisionId;
     use schemas::stamp::Stamp;
-    use schemas::{desired, process};
+    use schemas::{Timestamp, desired};
 
     use super::*;
 

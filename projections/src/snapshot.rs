@@ -18,10 +18,10 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
 
-use schemas::cell::Cell;
+use machines::cell::Cell;
+use machines::cluster::Cluster;
+use machines::domain::{DomainQuotas, Freshness};
 use schemas::checksum::crc64;
-use schemas::cluster::Cluster;
-use schemas::domain::{DomainQuotas, Freshness};
 use schemas::names::{CellId, ClusterId, Domain};
 use schemas::{Position, Subject, Timestamp};
 use serde::de::DeserializeOwned;

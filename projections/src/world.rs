@@ -7,25 +7,28 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use imbl::ordmap::Entry as Room;
-use schemas::cell::{self, Cell};
-use schemas::cluster::{self, Cluster};
+use machines::cell::{self, Cell};
+use machines::cluster::{self, Cluster};
+use machines::domain::{DomainQuotas, Freshness};
+use machines::evaluation;
+use machines::parameterised::{self, Parameterised};
+use machines::periodic::{self, Periodic};
+use machines::process::{self, Process};
+use machines::task::{self, Task};
 use schemas::container::Epoch;
-use schemas::domain::{self, DomainQuotas, Freshness};
 use schemas::entry::{Aggregate, Event};
-use schemas::evaluation::{self, Trigger};
+use schemas::evaluation::Trigger;
 use schemas::names::{
     CellId, Domain, LAUNCH_SEPARATOR, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
-use schemas::parameterised::{self, Parameterised};
-use schemas::periodic::{self, Periodic};
-use schemas::process::{self, Process};
 use schemas::quota::{Quotas, Usage};
 use schemas::resources::Resources;
 use schemas::stamp::Actor;
 use schemas::subject::{DEFAULT_SHARDS, shard_subjects};
-use schemas::task::{self, Task};
-use schemas::{ActualLrpKey, Decision, Entry, Place, Places, Position, Subject, Timestamp};
-use schemas::{actual, desired, evacuating};
+use schemas::{
+    ActualLrpKey, Decision, Entry, Place, Places, Position, Subject, Timestamp, actual, desired, domain,
+    evacuating,
+};
 
 use crate::ended::{History, HistoryEvent, HistorySink};
 use crate::index::{AggregateFacts, Counts, Due, Facts, FormerResources, Index, WorkRef};
@@ -552,7 +555,8 @@ impl World {
         task.last_decision = self.position;
         self.shared.enter(&mut task.domain);
         self.index.change_usage(used, Some((&task.domain, record_usage(task.state.is_some()))));
-        if decision.events.iter().any(|event| matches!(event, Event::Task(task::Event::Desired(_)))) {
+        if decision.events.iter().any(|event| matches!(event, Event::Task(schemas::task::Event::Desired(_))))
+        {
             self.shared.share_task_definition(&mut task);
         }
         share::share_task(&mut task, &self.index.on_cell);
@@ -620,12 +624,12 @@ impl World {
             match *event {
                 domain::Event::Refreshed { expires_at } => {
                     let known = self.domains.remove(domain);
-                    let freshness = domain::fold_refresh(known, expires_at, &stamp, version);
+                    let freshness = machines::domain::fold_refresh(known, expires_at, &stamp, version);
                     self.domains.insert(domain.clone(), freshness);
                 }
                 domain::Event::Limited { quotas } => {
                     let known = self.limited.remove(domain);
-                    let limited = domain::fold_quotas(known, quotas, &stamp, version);
+                    let limited = machines::domain::fold_quotas(known, quotas, &stamp, version);
                     self.limited.insert(domain.clone(), limited);
                 }
             }
@@ -852,7 +856,9 @@ fn is_found_by_convergence(decision: &Decision) -> bool {
     let mut removed: Vec<&Places> = vec![];
     let mut of_cells = false;
     decision.events.iter().any(|event| match event {
-        Event::Evaluation(evaluation::Event::Created { trigger, .. }) => *trigger == Trigger::Convergence,
+        Event::Evaluation(schemas::evaluation::Event::Created { trigger, .. }) => {
+            *trigger == Trigger::Convergence
+        }
         // A cell that joined a global process explains the instance.
         Event::Desired(desired::Event::CellsChanged { .. }) => {
             of_cells = true;

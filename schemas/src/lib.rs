@@ -1,26 +1,23 @@
-//! Domain types and rules of Muster: names, specs, state machines, journal entries, subjects, messages and
-//! codecs.
+//! Data shapes of Muster: names, specs, commands, events, journal entries, subjects, messages, rows and
+//! codecs. The crate `machines` contains the state machines.
 //!
 //! This crate is pure. It never blocks, reads a clock or uses randomness: times and ids are inputs.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`], [`checksum`] | basic types |
-//! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`priority`], [`rank`] | work to run, its schedule, its placement and its order |
+//! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`priority`] | work to run, its schedule, its placement and its priority |
 //! | [`secret`], [`sight`] | secret values, and the place that each secret is sealed for; read scopes |
-//! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | state machines of a process |
-//! | [`task`], [`periodic`], [`parameterised`], [`domain`], [`cell`], [`cluster`] | the other state machines |
-//! | [`preemption`] | choice of the work that stops to make room for more urgent work |
-//! | [`ended`] | history of ended containers and tasks |
+//! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`rollout`], [`evaluation`] | commands and events of a process |
+//! | [`task`], [`periodic`], [`parameterised`], [`domain`], [`cell`], [`cluster`] | commands and events of the other aggregates |
+//! | [`preemption`] | work that stops to make room for more urgent work |
+//! | [`ended`] | kinds of ends of containers and tasks |
 //! | [`stamp`], [`cause`], [`entry`], [`refusal`], [`request`] | decisions: their source and cause, and their results |
 //! | [`packed`] | compact form of data that is rarely read |
 //! | [`stored`] | journal format, in every version |
 //! | [`cloudevent`], [`feed`], [`published`] | events, their feed and their JSON Schemas for other programs |
 //! | [`spec`] | conversion of client specs into domain types |
 //! | [`bus`], [`verb`], [`reach`], [`message`], [`query`], [`health`], [`codec`] | subjects of the bus and their messages |
-//!
-//! Each state machine is a pair of functions: `decide(state, command, context) -> events or a refusal` and
-//! `evolve(state, event) -> state`.
 
 pub mod action;
 pub mod actual;
@@ -64,7 +61,6 @@ pub mod process;
 pub mod published;
 pub mod query;
 pub mod quota;
-pub mod rank;
 pub mod reach;
 pub mod refusal;
 pub mod request;

@@ -1,5 +1,4 @@
-//! Preemption: stops less urgent work (the victim) so that waiting work (the preemptor) has free resources
-//! (docs/internals/model/preemption.md, "Preemption").
+//! Evictions: the stop of work that makes room for more urgent work.
 
 use std::fmt;
 
@@ -9,10 +8,7 @@ use crate::Timestamp;
 use crate::container::{Instance, WorkKey};
 use crate::names::{ProcessGuid, TaskGuid};
 use crate::priority::Priority;
-use crate::refusal::{Code, Refusal};
 
-/// Minimum difference in priority between a victim and its preemptor.
-pub const MIN_PRIORITY_GAP: u8 = 10;
 /// Prefix of the reason of a preemption. The failure reason of a preempted task has the same prefix.
 pub const PREEMPTED_PREFIX: &str = "preempted by ";
 
@@ -44,12 +40,6 @@ impl fmt::Display for Preemptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{PREEMPTED_PREFIX}{} (priority {})", self.work, self.priority)
     }
-}
-
-/// Returns `true` if work with priority `priority` may be stopped for work with priority `to`.
-#[must_use]
-pub fn is_preemptible_by(priority: Priority, to: Priority) -> bool {
-    u8::from(priority).saturating_add(MIN_PRIORITY_GAP) <= u8::from(to)
 }
 
 /// Returns `true` if this is the failure reason of a preempted task.
@@ -88,30 +78,4 @@ impl Preemptor {
             WorkKey::Task { .. } => false,
         }
     }
-
-    /// Checks that work of this priority may be preempted.
-    ///
-    /// # Errors
-    /// `ResourceConflict` if the priority is too high.
-    pub(crate) fn check(&self, priority: Priority) -> Result<(), Refusal> {
-        if is_preemptible_by(priority, self.priority) {
-            return Ok(());
-        }
-        let why = format!(
-            "its priority is {priority}: only work at least {MIN_PRIORITY_GAP} below priority {} is \
-             preempted",
-            self.priority
-        );
-        Err(Refusal::new(Code::ResourceConflict, why))
-    }
-}
-
-/// Returns the refusal of an eviction whose work has changed since the auctioneer judged it.
-pub(crate) fn stale_eviction(what: impl fmt::Display) -> Refusal {
-    Refusal::new(Code::StaleRecord, format!("{what} has changed since the auctioneer judged it"))
-}
-
-/// Returns the name of a task for a refusal.
-pub(crate) fn task_label(guid: &TaskGuid) -> String {
-    format!("task {guid}")
 }

@@ -3,11 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemas::attributes::{AttributeName, Attributes, BadAttribute};
-use schemas::cell::{self, HeartbeatState};
-use schemas::names::DecisionId;
-use schemas::stamp::Stamp;
-use schemas::{Timestamp, limits};
-use uuid::Uuid;
+use schemas::limits;
 
 fn named(count: usize, value: &str) -> BTreeMap<AttributeName, String> {
     let name = |number: usize| AttributeName::new(&format!("a{number}")).unwrap();
@@ -56,22 +52,4 @@ fn attributes_in_message_are_validated() {
     assert_eq!(read(r#"{"rack": "r1"}"#).unwrap().get("rack"), Some("r1"));
     assert!(read(r#"{"zone": "z1"}"#).unwrap_err().contains("cannot be set"));
     assert!(read(r#"{"ra ck": "r1"}"#).unwrap_err().contains("not a valid attribute name"));
-}
-
-#[test]
-fn cell_with_changed_attributes_appears_again() {
-    let seen = |rack| {
-        let attributes = fixtures::attributes(&[("rack", rack)]);
-        let presence = cell::Presence { attributes, ..fixtures::presence(1) };
-        HeartbeatState { presence, evacuating: false, unhealthy: None }
-    };
-    let decision = DecisionId(Uuid::from_u128(1));
-    let stamp = Stamp::root(decision, Timestamp(1));
-    let events = cell::decide_heartbeat(None, &seen("r1"));
-    let known = cell::fold(None, &events, &stamp, 1).unwrap();
-    assert_eq!(cell::decide_heartbeat(Some(&known), &seen("r1")), []);
-    assert_eq!(
-        cell::decide_heartbeat(Some(&known), &seen("r2")),
-        [cell::Event::Appeared(seen("r2").presence)]
-    );
 }

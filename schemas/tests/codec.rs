@@ -36,10 +36,9 @@ use schemas::{Indices, Position, Subject, Timestamp, actual, evacuating, limits,
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::common::{
-    any_action, any_name, cell_id, definition, domain, id, instance, lrp_key, net_info, place, run_action,
-};
-use crate::machines::cases;
+use crate::common::{cell_id, definition, domain, id, instance, lrp_key, net_info, place, run_action};
+use crate::strategies::cases;
+use crate::strategies::{any_action, any_name};
 
 /// Length of the header of a postcard message, in bytes.
 const HEADER_BYTES: usize = 16;

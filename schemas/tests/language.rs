@@ -13,33 +13,13 @@ mod codec;
 #[cfg(test)]
 mod common;
 #[cfg(test)]
-mod distinct;
-#[cfg(test)]
 mod documented;
-#[cfg(test)]
-mod evaluations;
-#[cfg(test)]
-mod global;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
-mod machines;
-#[cfg(test)]
-mod parameterised;
-#[cfg(test)]
-mod periodic;
-#[cfg(test)]
-mod promotion;
-#[cfg(test)]
 mod queries;
-#[cfg(test)]
-mod rank;
-#[cfg(test)]
-mod restarts;
-#[cfg(test)]
-mod rollouts;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
@@ -51,4 +31,4 @@ mod sight;
 #[cfg(test)]
 mod spec;
 #[cfg(test)]
-mod tables;
+mod strategies;

@@ -1,16 +1,11 @@
-//! Tests of the targets of event queries, and of the difference between an update and a process.
+//! Tests of the targets of event queries.
 
 use fixtures::{cell_id, domain, process_guid, task_guid};
+use schemas::Subject;
 use schemas::container::Epoch;
-use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Aggregate;
 use schemas::names::{ParameterisedGuid, PeriodicGuid};
-use schemas::policy::Policies;
-use schemas::priority::Priority;
 use schemas::query::{is_target, target_subject};
-use schemas::{Subject, desired};
-
-use crate::common::lrp;
 
 #[test]
 fn event_target_maps_to_its_subject_and_aggregate_only() {
@@ -53,39 +48,4 @@ fn event_target_maps_to_its_subject_and_aggregate_only() {
         refused("cell:a b"),
         "target: \"a b\" is not a valid cell id: use 1 to 128 of A-Z a-z 0-9 _ -"
     );
-}
-
-#[test]
-fn update_difference_contains_changed_fields_only() {
-    let lrp = lrp("d", 3);
-    let known = desired::evolve(None, &desired::Event::Desired(Box::new(lrp.clone()))).unwrap();
-    let same = DesiredLrpUpdate {
-        instances: Some(lrp.instances),
-        priority: Some(lrp.priority),
-        routes: Some(lrp.routes.clone()),
-        annotation: Some(lrp.annotation),
-        policies: Some(lrp.policies),
-    };
-    assert_eq!(known.difference(&same), None);
-    assert_eq!(known.difference(&DesiredLrpUpdate::default()), None);
-    let none = DesiredLrpUpdate::default;
-    let policies = Policies { min_running: Some(1), ..Policies::default() };
-    let routes = [("other".to_owned(), "1".to_owned())].into();
-    for change in [
-        DesiredLrpUpdate { instances: Some(4), ..none() },
-        DesiredLrpUpdate { priority: Priority::new(1), ..none() },
-        DesiredLrpUpdate { routes: Some(routes), ..none() },
-        DesiredLrpUpdate { annotation: Some("other".into()), ..none() },
-        DesiredLrpUpdate { policies: Some(policies), ..none() },
-    ] {
-        assert_eq!(known.difference(&change), Some(change.clone()));
-        let with_the_same = DesiredLrpUpdate {
-            instances: change.instances.or(same.instances),
-            priority: change.priority.or(same.priority),
-            routes: change.routes.clone().or_else(|| same.routes.clone()),
-            annotation: change.annotation.clone().or_else(|| same.annotation.clone()),
-            policies: change.policies.clone().or_else(|| same.policies.clone()),
-        };
-        assert_eq!(known.difference(&with_the_same), Some(change));
-    }
 }

@@ -13,8 +13,9 @@ use schemas::refusal::{Code, Refusal};
 use schemas::spec::{self, ClientCommand, Item, client_command};
 use serde_json::{Value, json};
 
-use crate::common::{any_lrp, any_name, any_task, any_update, domain};
+use crate::common::{any_task, domain};
 use crate::golden::exec;
+use crate::strategies::{any_lrp, any_name, any_update};
 
 /// Returns the bad fields as `path: problem`, in order.
 fn bad_fields(refusal: &Refusal) -> Vec<String> {
@@ -590,7 +591,7 @@ fn refusal_of_many_fields_is_capped() {
 }
 
 proptest! {
-    #![proptest_config(crate::machines::cases(200))]
+    #![proptest_config(crate::strategies::cases(200))]
 
     #[test]
     fn lrp_spec_round_trips(lrp in any_lrp()) {

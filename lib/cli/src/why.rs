@@ -421,7 +421,9 @@ pub(crate) fn placements(all: &[PositionedDecision], evaluation: EvaluationId) -
     let Some(made) = all.iter().position(made) else { return vec![] };
     let of_it = |decided: &&PositionedDecision| decided.decision.aggregate == all[made].decision.aggregate;
     let later = || all[made + 1..].iter().filter(of_it);
-    let end = later().position(|decided| speaks(decided, evaluation::Event::ends_evaluation));
+    let end = later().position(|decided| {
+        speaks(decided, |event| machines::evaluation::Step::from_event(event).ends_evaluation())
+    });
     let placed = later().take(end.map_or(usize::MAX, |end| end + 1));
     let explained = |decided: &&PositionedDecision| {
         decided.decision.events.iter().any(|event| placement_explanation(event).is_some())
@@ -439,10 +441,9 @@ mod tests {
     use schemas::actual::UnclaimReason;
     use schemas::container::{Epoch, NetInfo};
     use schemas::definition::DesiredLrpUpdate;
-    use schemas::desired;
     use schemas::names::{CellId, DefinitionId, Zone};
     use schemas::placement::Candidate;
-    use schemas::{Indices, Place, Places, Position, Timestamp};
+    use schemas::{Indices, Place, Places, Position, Timestamp, desired};
 
     use super::*;
     use crate::rows::tests::{running, with_definition};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bbs::ChangeRequest;
-use schemas::actual;
+use machines::actual;
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate};
 use schemas::message::{Ack, Envelope};
 use schemas::names::{CellId, ClientName, Domain, FolderId, ProcessGuid, TaskGuid};

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use machines::actual;
+use machines::cell::Cell;
+use machines::process::{Process, Slot};
+use machines::task::{self, Task};
 use projections::World;
 use rep::Rep;
-use schemas::actual;
-use schemas::cell::{Cell, Presence};
+use schemas::cell::Presence;
 use schemas::container::{Container, ContainerState, Instance, NetInfo, WorkKey};
 use schemas::names::{CellId, IdGenerator, Incarnation};
-use schemas::process::{Process, Slot};
 use schemas::resources::Resources;
 use schemas::subject::Position;
-use schemas::task::{self, Task};
 use schemas::{ActualLrpKey, Timestamp};
 use scripted::{Behaviour, Scripted};
 

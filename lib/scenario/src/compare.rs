@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use machines::actual;
+use machines::process::Slot;
+use machines::task::{self, Task};
 use projections::World;
-use schemas::actual;
 use schemas::container::Instance;
 use schemas::names::{CellId, DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
-use schemas::process::Slot;
-use schemas::task::{self, Task};
 use serde::{Serialize, Serializer};
 
 /// Instance or task that has a location.
@@ -136,8 +136,8 @@ fn of_slot(process: &ProcessGuid, slot: &Slot, all: &mut Spots) {
 fn of_task(task: &Task) -> Option<Spot> {
     let ended = |state, completed: &task::Completed| {
         let why = match &completed.outcome {
-            task::Outcome::Succeeded { .. } => None,
-            task::Outcome::Failed { reason } => Some(reason.clone()),
+            schemas::task::Outcome::Succeeded { .. } => None,
+            schemas::task::Outcome::Failed { reason } => Some(reason.clone()),
         };
         Spot { why, ..Spot::new(state, completed.by.as_ref()) }
     };

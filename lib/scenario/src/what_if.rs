@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use machines::cell;
 use projections::World;
 use schemas::actual::{self, StopReason};
 use schemas::crash::Restart;
@@ -12,7 +13,7 @@ use schemas::evaluation::{Status, Trigger};
 use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::Explanation;
 use schemas::rollout::Phase;
-use schemas::{ActualLrpKey, Decision, Timestamp, cell, preemption, task};
+use schemas::{ActualLrpKey, Decision, Timestamp, preemption, task};
 use serde::Serialize;
 
 pub use super::act::Failed;
@@ -242,7 +243,7 @@ impl Stage<'_> {
     }
 
     /// Returns `true` if a rollout or an instance of the process is in progress.
-    fn moves(&self, process: &schemas::process::Process) -> bool {
+    fn moves(&self, process: &machines::process::Process) -> bool {
         rolls(process)
             || process.slots.iter().any(|slot| {
                 let actual = slot.actual.as_ref();
@@ -253,25 +254,27 @@ impl Stage<'_> {
 
 /// Returns `true` if a rollout is in progress: neither paused nor finished.
 #[must_use]
-pub fn rolls(process: &schemas::process::Process) -> bool {
+pub fn rolls(process: &machines::process::Process) -> bool {
     process.rollout.as_ref().is_some_and(|rollout| rollout.phase == Phase::Rolling)
 }
 
 /// Returns `true` if another transition of the instance is expected soon. Ignores an instance that crashed
 /// before the end of the recording and waits for its restart.
-fn is_under_way(actual: &actual::Actual, began: Timestamp) -> bool {
+fn is_under_way(actual: &machines::actual::Actual, began: Timestamp) -> bool {
     match &actual.state {
-        actual::State::Unclaimed { placement_error } => placement_error.is_none(),
-        actual::State::Claimed { .. } => true,
-        actual::State::Running { stopping, .. } => *stopping,
-        actual::State::Crashed { restart: Restart::At(_) | Restart::Immediate } => actual.since > began,
-        actual::State::Crashed { restart: Restart::Never(_) } => false,
+        machines::actual::State::Unclaimed { placement_error } => placement_error.is_none(),
+        machines::actual::State::Claimed { .. } => true,
+        machines::actual::State::Running { stopping, .. } => *stopping,
+        machines::actual::State::Crashed { restart: Restart::At(_) | Restart::Immediate } => {
+            actual.since > began
+        }
+        machines::actual::State::Crashed { restart: Restart::Never(_) } => false,
     }
 }
 
 /// Returns `true` if the task waits for its first placement attempt.
-fn waits(task: &task::Task) -> bool {
-    matches!(&task.state, Some(task::State::Pending { placement_error: None }))
+fn waits(task: &machines::task::Task) -> bool {
+    matches!(&task.state, Some(machines::task::State::Pending { placement_error: None }))
 }
 
 /// Findings from the entries of a run.

@@ -4,14 +4,13 @@
 
 use std::iter::Peekable;
 
-use schemas::Refusal;
-use schemas::ended::{EndedInstance, EndedTask};
+use machines::ended::{EndedInstance, EndedTask};
 use schemas::limits::TASKS_PER_HISTORY;
 use schemas::names::{CellId, Domain, ProcessGuid};
 use schemas::query::{EndedInstanceRow, EndedTaskRow, Filter, Page};
 use schemas::subject::Position;
 use schemas::task::Outcome;
-use schemas::{BadField, Timestamp};
+use schemas::{BadField, Refusal, Timestamp};
 
 use super::{Field, Observed, in_domain, is_process, page, parse_cursor};
 use crate::ended::{EndOrder, EndedInstanceKey, EndedTaskKey};

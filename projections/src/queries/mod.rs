@@ -14,18 +14,18 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
+use machines::process::{Process, Slot};
+use machines::task::Task;
 use schemas::limits::{PAGE_BYTES, PAGE_ROWS};
 use schemas::names::{
     BadName, CellId, DefinitionId, Domain, EvaluationId, InstanceGuid, ProcessGuid, ServiceId, TaskGuid,
 };
-use schemas::process::{Process, Slot};
 use schemas::query::{
     AsOf, CellRow, ClusterRow, Cursor, DomainRow, DomainUseRow, EvaluationRow, EvaluationSubject, Filter,
     InstancePresence, InstanceRow, LogRow, LrpRow, Page, QuarantinedEntries, Services, Show, ShowAnswer,
     StatusRow, TaskRow,
 };
 use schemas::sight::ReadScope;
-use schemas::task::Task;
 use schemas::{ActualLrpKey, BadField, Code, Place, Position, Refusal, Timestamp};
 
 pub(crate) use self::ended::{ended_instance_row, ended_task_row};

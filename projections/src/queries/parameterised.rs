@@ -1,10 +1,11 @@
 //! Rows of parameterised tasks.
 
+use machines::parameterised::{Parameterised, QueuedDispatch};
+use machines::task::Task;
 use schemas::Refusal;
 use schemas::names::{ParameterisedGuid, TaskGuid};
-use schemas::parameterised::{DispatchSummary, Parameterised, QueuedDispatch};
+use schemas::parameterised::DispatchSummary;
 use schemas::query::{Filter, Page, ParameterisedRow, Show, ShowAnswer};
-use schemas::task::Task;
 
 use super::{Field, Observed, in_domain, page, parse_cursor, single_row};
 use crate::world::World;

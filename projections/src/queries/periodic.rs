@@ -1,10 +1,10 @@
 //! Rows of periodic tasks.
 
+use machines::periodic::Periodic;
+use machines::task::Task;
 use schemas::Refusal;
 use schemas::names::{PeriodicGuid, TaskGuid};
-use schemas::periodic::Periodic;
 use schemas::query::{Filter, Page, PeriodicRow, PeriodicState, Show, ShowAnswer};
-use schemas::task::Task;
 
 use super::{Field, Observed, in_domain, page, parse_cursor, single_row};
 use crate::world::World;

@@ -1,10 +1,10 @@
 //! Queue position of work that waits for a cell. No queue is stored, so the position is computed from the
 //! order in which auctions place work.
 
-use schemas::actual::Actual;
-use schemas::process::{Process, Slot};
+use machines::actual::Actual;
+use machines::process::{Process, Slot};
+use machines::rank::Rank;
 use schemas::query::{EvaluationRow, EvaluationSubject, QueuePosition};
-use schemas::rank::Rank;
 
 use crate::world::World;
 

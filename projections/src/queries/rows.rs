@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use schemas::Place;
-use schemas::Timestamp;
-use schemas::actual::{Actual, State};
-use schemas::cell::Cell;
+use machines::actual::{Actual, State};
+use machines::cell::Cell;
+use machines::desired::Desired;
+use machines::evacuating::Evacuating;
+use machines::process::{Process, Slot};
+use machines::task::{self, Task};
 use schemas::definition::Definition;
-use schemas::desired::Desired;
-use schemas::evacuating::Evacuating;
 use schemas::evaluation::{Duty, Evaluation};
 use schemas::names::{CellId, Domain};
 use schemas::policy::Policies;
-use schemas::process::{Process, Slot};
 use schemas::query::{
     CellRow, CellState, ClusterRow, EvaluationRow, EvaluationState, EvaluationSubject, InstancePresence,
     InstanceRow, InstanceState, LrpRow, ModificationTag, TaskRow, TaskState,
 };
-use schemas::task::{self, Outcome, Task};
+use schemas::task::Outcome;
+use schemas::{Place, Timestamp};
 
 use super::Observed;
 use super::states::{cell_state, instance_state, rollout_row, task_state};

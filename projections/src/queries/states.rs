@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use schemas::cell::Cell;
+use machines::cell::Cell;
+use machines::rollout::Rollout;
+use machines::{actual, task};
 use schemas::query::{CellState, InstanceState, RolloutRow, TaskState};
-use schemas::rollout::Rollout;
-use schemas::{actual, task};
 
 /// Time without a heartbeat after which a present cell is shown as SILENT. This time corresponds to two
 /// missed heartbeats.

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use machines::actual::State;
+use machines::cell::EVACUATED;
+use machines::evaluation::Evaluations;
+use machines::process::{Process, Slot};
+use machines::task::Task;
 use schemas::Timestamp;
-use schemas::actual::State;
-use schemas::cell::EVACUATED;
 use schemas::cluster::Role;
-use schemas::evaluation::{Evaluation, Evaluations, Status};
+use schemas::evaluation::{Evaluation, Status};
 use schemas::limits::STATUS_NAMED;
-use schemas::process::{Process, Slot};
 use schemas::query::{
     AppendProblem, CellRow, CellState, ClockSkew, ClocksRow, ClusterRow, Finding, FindingCode, Health,
     InstanceRow, InstanceState, LogRow, ServiceRow, Services, StatusRow, TaskState,
 };
-use schemas::task::{CallbackVerdict, Task};
+use schemas::task::CallbackVerdict;
 
 use super::Observed;
 use super::rows::{RecordSelection, cell_row, cluster_row, slot_rows};

@@ -1,6 +1,6 @@
 //! The tables and their columns. Each column has a name, a kind, a comment and a conversion from a row.
 
-use schemas::cluster::Cluster;
+use machines::cluster::Cluster;
 use schemas::container::Epoch;
 use schemas::definition::Definition;
 use schemas::evaluation::{CancelReason, Status};

@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machines::evaluation::Evaluations;
+use machines::process::{Process, Slot};
+use machines::task::Task;
 use schemas::entry::{Aggregate, Event};
-use schemas::evaluation::Evaluations;
 use schemas::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
-use schemas::process::{Process, Slot};
 use schemas::query::{DomainRow, EvaluationRow, EvaluationState, EvaluationSubject};
-use schemas::task::Task;
 use schemas::{Entry, Position, Timestamp, cluster, evacuating};
 
 use super::columns::{self, DefinitionSource, RolloutSource};
 use super::{Row, Step, Table};
-use crate::ended::HistoryEvent;
-use crate::ended::{EndOrder, EndedInstanceKey, EndedTaskKey};
+use crate::ended::{EndOrder, EndedInstanceKey, EndedTaskKey, HistoryEvent};
 use crate::queries::{self, RecordSelection};
 use crate::world::World;
 

@@ -3,17 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machines::actual::{self, State};
+use machines::desired::Desired;
+use machines::evaluation::Evaluations;
+use machines::process::{Process, Slot};
+use machines::task;
 use projections::{Counts, Due, RETENTION, WorkRef, World};
 use proptest::prelude::*;
-use schemas::actual::State;
 use schemas::container::Instance;
-use schemas::desired::Desired;
-use schemas::evaluation::Evaluations;
 use schemas::names::{CellId, Domain};
-use schemas::process::{Process, Slot};
 use schemas::quota::Usage;
 use schemas::resources::Resources;
-use schemas::{ActualLrpKey, Entry, Position, Subject, Timestamp, actual, task};
+use schemas::{ActualLrpKey, Entry, Position, Subject, Timestamp};
 
 use crate::log::{Log, START_MILLIS, actions, groups, write};
 

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use machines::actual::State;
 use projections::queries::cell_state;
 use projections::{Figures, Observed, World};
 use proptest::prelude::*;
-use schemas::actual::State;
 use schemas::names::ServiceId;
 use schemas::query::{CellState, QuarantinedEntries, Services};
 use schemas::{Timestamp, rollout};
@@ -55,8 +55,8 @@ fn scan(world: &World, observed: &Observed) -> Figures {
         }
     }
     let tasks = world.tasks_from(None).filter_map(|task| task.state.as_ref());
-    let waits = |state: &&schemas::task::State| {
-        matches!(state, schemas::task::State::Pending { placement_error: Some(_) })
+    let waits = |state: &&machines::task::State| {
+        matches!(state, machines::task::State::Pending { placement_error: Some(_) })
     };
     figures.tasks_unplaced = tasks.filter(waits).count() as u64;
     figures.domains_fresh = world.domains().filter(|(id, _)| world.is_fresh(id, observed.now)).count() as u64;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machines::{cell, domain};
 use projections::{Due, World};
 use proptest::prelude::*;
 use schemas::action::Secret;
@@ -18,9 +19,7 @@ use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdateP
 use schemas::process::{self, Unplaced};
 use schemas::resources::Resources;
 use schemas::stamp::Actor;
-use schemas::{
-    Decision, Entry, Place, Position, Subject, Timestamp, actual, cell, cluster, domain, evacuating, task,
-};
+use schemas::{Decision, Entry, Place, Position, Subject, Timestamp, actual, cluster, evacuating, task};
 use uuid::Uuid;
 
 /// Start time of generated logs.
@@ -338,14 +337,14 @@ fn judge_process(
     let known = world.process(guid);
     let present = |cell: &CellId| world.is_present(cell);
     let known_cell = |cell: &CellId| world.cell(cell).is_some();
-    let context = process::Context {
+    let context = machines::process::Context {
         now,
         is_fresh: world.is_fresh(&domain, now),
         is_present: &present,
         is_known: &known_cell,
         for_each_cell: &|_| {},
     };
-    let Ok(events) = process::decide(known, command, context) else { return vec![] };
+    let Ok(events) = machines::process::decide(known, command, context) else { return vec![] };
     let epoch = known.map_or(Epoch(now), |known| known.epoch);
     vec![(Aggregate::Process { guid: guid.clone(), domain, epoch }, events)]
 }
@@ -358,8 +357,8 @@ fn judge_task(
     now: Timestamp,
 ) -> Vec<(Aggregate, Vec<Event>)> {
     let present = |cell: &CellId| world.is_present(cell);
-    let context = task::Context { now, is_present: &present };
-    let Ok(events) = task::decide(world.task(guid), command, context) else { return vec![] };
+    let context = machines::task::Context { now, is_present: &present };
+    let Ok(events) = machines::task::decide(world.task(guid), command, context) else { return vec![] };
     let epoch = world.task(guid).map_or(Epoch(now), |known| known.epoch);
     vec![(Aggregate::Task { guid: guid.clone(), domain, epoch }, events)]
 }
@@ -401,8 +400,9 @@ fn process_command(world: &World, number: u8, ask: &ProcessAction, now: Timestam
         ProcessAction::Unplaced { index, error } => {
             let known = world.process(&guid(number));
             let mut slots = known.into_iter().flat_map(|known| known.slots_at(u32::from(*index)));
-            let waits =
-                |slot: &&process::Slot| slot.actual.as_ref().is_some_and(|lrp| lrp.holder().is_none());
+            let waits = |slot: &&machines::process::Slot| {
+                slot.actual.as_ref().is_some_and(|lrp| lrp.holder().is_none())
+            };
             let place = slots.find(waits).map(|slot| slot.place.clone());
             let place = place.unwrap_or_else(|| Place::new(u32::from(*index), definition_id(number)));
             let record = known.and_then(|process| process.actual(&place));
@@ -507,7 +507,7 @@ fn task_command(world: &World, number: u8, ask: &TaskAction) -> task::Command {
             Command::Report(report_task(world, number, *container, *step))
         }
         TaskAction::Unplaced => {
-            let judged = world.task(&task_guid(number)).and_then(task::Task::open_evaluation);
+            let judged = world.task(&task_guid(number)).and_then(machines::task::Task::open_evaluation);
             let evaluation = judged.map_or(EvaluationId(Uuid::nil()), |one| one.id);
             let error = "insufficient resources".to_owned();
             Command::Fail(task::Unplaced { evaluation, error, attempts_exhausted: false, explanation: None })
@@ -517,7 +517,7 @@ fn task_command(world: &World, number: u8, ask: &TaskAction) -> task::Command {
 
 fn report_task(world: &World, task: u8, container: u8, step: u8) -> task::Report {
     let known = world.task(&task_guid(task));
-    let by = known.and_then(task::Task::holder).cloned();
+    let by = known.and_then(machines::task::Task::holder).cloned();
     let outcome = match step {
         1 => task::Outcome::Succeeded { result: "ok".into() },
         _ => task::Outcome::Failed { reason: "exited with 1".into() },
@@ -545,8 +545,8 @@ fn cell_heartbeat(world: &World, cell: u8, evacuating: bool, healthy: bool) -> V
     non_empty((Aggregate::Cell(id), events.into_iter().map(Event::Cell).collect()))
 }
 
-pub(crate) fn presence() -> cell::Presence {
-    cell::Presence {
+pub(crate) fn presence() -> schemas::cell::Presence {
+    schemas::cell::Presence {
         folder: schemas::names::FolderId(Uuid::nil()),
         incarnation: Incarnation(IdGenerator::new(5).next(Timestamp(0))),
         zone: Zone::new("z1").expect("a valid value"),

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
+use machines::process::Process;
 use projections::{Observed, WorkRef, World, queries, records};
 use proptest::prelude::*;
 use schemas::container::{Epoch, WorkKey};
 use schemas::message::Record;
 use schemas::names::ServiceId;
-use schemas::process::Process;
 use schemas::query::{Cursor, Filter, InstancePresence, Page, QuarantinedEntries, Records, Show};
 use schemas::{Code, Position, Refusal, Timestamp};
 

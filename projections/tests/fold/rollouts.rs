@@ -1,11 +1,11 @@
 //! Tests of rollouts in a World, the state folded from the log. They cover due times, and the continuation of
 //! a rollout by a World that was restored in the middle.
 
+use machines::rollout;
 use projections::{Due, World};
 use proptest::prelude::*;
 use schemas::Timestamp;
 use schemas::entry::Event;
-use schemas::rollout;
 
 use crate::log::{Action, Log, ProcessAction, fold, groups, guid, write};
 
@@ -73,7 +73,7 @@ fn random_logs_contain_every_rollout_event() {
     assert!(rolling > 50, "only {rolling} logs end in the middle of a rollout");
 }
 
-fn is_rolling(process: &schemas::process::Process) -> bool {
+fn is_rolling(process: &machines::process::Process) -> bool {
     process.rollout.as_ref().is_some_and(|rollout| !rollout.is_over() && !rollout.steps.is_empty())
 }
 

@@ -60,9 +60,10 @@ fn periodic_tasks(log: &mut Log) {
             [periodic::Command::Launch, periodic::Command::Pause, periodic::Command::Remove][number].clone(),
         );
         for (version, command) in (1..).zip(commands) {
-            let context = periodic::Context { now: log.next_time(), is_running: &none, task_exists: &never };
+            let context =
+                machines::periodic::Context { now: log.next_time(), is_running: &none, task_exists: &never };
             let known = log.world.periodic(&guid);
-            let events = periodic::decide(known, &command, context).expect("a valid command");
+            let events = machines::periodic::decide(known, &command, context).expect("a valid command");
             let epoch = known.map_or(Epoch(log.next_time()), |known| known.epoch);
             let about = Aggregate::Periodic { guid: guid.clone(), domain: domain(0), epoch };
             log.decide_on(about, version, events.into_iter().map(Event::Periodic).collect());
@@ -84,9 +85,9 @@ fn parameterised_tasks(log: &mut Log) {
     let desired = parameterised::Command::Desire(Box::new(desired.expect("a parameterised task")));
     for (version, command) in (1..).zip([desired, dispatch("one"), dispatch("two")]) {
         let (fewer, never) = (|_: &ParameterisedGuid, _| version < 3, |_: &TaskGuid| false);
-        let context = parameterised::Context { has_fewer_live_tasks: &fewer, task_exists: &never };
+        let context = machines::parameterised::Context { has_fewer_live_tasks: &fewer, task_exists: &never };
         let known = log.world.parameterised(&guid);
-        let events = parameterised::decide(known, &command, context).expect("a valid command");
+        let events = machines::parameterised::decide(known, &command, context).expect("a valid command");
         let epoch = known.map_or(Epoch(log.next_time()), |known| known.epoch);
         let about = Aggregate::Parameterised { guid: guid.clone(), domain: domain(1), epoch };
         log.decide_on(about, version, events.into_iter().map(Event::Parameterised).collect());

@@ -100,7 +100,7 @@ fn gone_process_is_remembered_for_ten_minutes_of_subject_time() {
     });
     let other = other.expect("of three processes on two subjects two share one");
     let mut log = story([desire(0, 1), Action::Process(0, ProcessAction::Remove)]);
-    assert!(log.world.process(&guid(0)).is_some_and(schemas::process::Process::is_gone));
+    assert!(log.world.process(&guid(0)).is_some_and(machines::process::Process::is_gone));
     assert_eq!(log.world.counts().processes, 0);
     log.group(&[Action::Wait { seconds: 700 }, Action::Refresh { domain: 0, seconds: 60 }]);
     assert!(log.world.process(&guid(0)).is_some(), "the time of another subject does not count");

@@ -6,15 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machines::process::Process;
+use machines::rank::Rank;
+use machines::task::Task;
 use schemas::container::WorkKey;
 use schemas::message::WorkDefinition;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::Explanation;
 use schemas::priority::Priority;
-use schemas::process::Process;
-use schemas::rank::Rank;
 use schemas::resources::{Constraint, Resources};
-use schemas::task::Task;
 use schemas::{ActualLrpKey, Place, Timestamp};
 
 use crate::board::{Board, to_number};

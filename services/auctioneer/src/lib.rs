@@ -2,7 +2,7 @@
 //!
 //! | the file | holds |
 //! |---|---|
-//! | [`score`] | sortable rating of a cell, the counterpart of the [`rank`](schemas::rank) of work |
+//! | [`score`] | sortable rating of a cell, the counterpart of the [`rank`](machines::rank) of work |
 //! | [`auction`] | one auction, as a pure function of cells and batch |
 //! | [`board`] | index of the cells, so that an auction inspects few of them |
 //! | [`preempt`] | selection of victims for waiting work, as a pure function |

@@ -17,22 +17,22 @@ mod tasks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use schemas::actual::{self, Actual};
-use schemas::cell::Cell;
+use machines::actual::Actual;
+use machines::cell::Cell;
+use machines::desired::Desired;
+use machines::process::{self, Context, Process, Slot};
+use machines::rollout::Rollout;
+use machines::task::Task;
 use schemas::container::{Instance, NetInfo, WorkKey};
-use schemas::desired::Desired;
 use schemas::entry::Event;
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
-use schemas::process::{
-    self, Command, Context, Outcome, Process, Report, ReportStep, RolloutControl, Slot, Unplaced,
-};
+use schemas::process::{Command, Outcome, Report, ReportStep, RolloutControl, Unplaced};
 use schemas::query::CellRow;
 use schemas::resources::Resources;
-use schemas::rollout::{self, PauseReason, Rollout};
+use schemas::rollout::{self, PauseReason};
 use schemas::stamp::Stamp;
-use schemas::task::Task;
-use schemas::{ActualLrpKey, Place, Refusal, Timestamp};
+use schemas::{ActualLrpKey, Place, Refusal, Timestamp, actual};
 use serde::Serialize;
 use uuid::Uuid;
 

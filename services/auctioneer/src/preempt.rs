@@ -9,13 +9,12 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use schemas::Timestamp;
+use machines::preemption::is_preemptible_by;
 use schemas::container::{Instance, WorkKey};
-use schemas::limits;
 use schemas::names::{CellId, ProcessGuid};
-use schemas::preemption::is_preemptible_by;
 use schemas::priority::Priority;
 use schemas::resources::Resources;
+use schemas::{Timestamp, limits};
 
 /// Maximum number of search steps for each combination of a cell and a number of victims. At this limit, the
 /// search uses the best result found so far.

@@ -8,14 +8,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use machines::parameterised::{self, Parameterised};
+use machines::periodic::{self, Periodic};
+use machines::process::{self, Process};
+use machines::task::{self, Task};
 use projections::{Due, WorkRef, World};
 use schemas::Timestamp;
 use schemas::names::{CellId, ParameterisedGuid, PeriodicGuid, TaskGuid};
-use schemas::parameterised::{self, Parameterised};
-use schemas::periodic::{self, Periodic};
-use schemas::process::{self, Process};
 use schemas::subject::Subject;
-use schemas::task::{self, Task};
 
 use crate::timelines::Times;
 
@@ -264,13 +264,15 @@ fn is_process_due(world: &World, known: &Process, now: Timestamp, fresh: bool) -
         is_known: &known_cell,
         for_each_cell: &numbered,
     };
-    process::decide(Some(known), &process::Command::Converge, context).is_ok_and(|events| !events.is_empty())
+    process::decide(Some(known), &schemas::process::Command::Converge, context)
+        .is_ok_and(|events| !events.is_empty())
 }
 
 fn is_task_due(world: &World, known: &Task, now: Timestamp) -> bool {
     let present = |cell: &CellId| world.is_present(cell);
     let context = task::Context { now, is_present: &present };
-    task::decide(Some(known), &task::Command::Converge, context).is_ok_and(|events| !events.is_empty())
+    task::decide(Some(known), &schemas::task::Command::Converge, context)
+        .is_ok_and(|events| !events.is_empty())
 }
 
 /// Returns `true` if a waiting dispatch of a parameterised task can be launched.
@@ -281,7 +283,7 @@ fn is_parameterised_due(world: &World, known: &Parameterised) -> bool {
     };
     let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());
     let context = parameterised::Context { has_fewer_live_tasks: &fewer, task_exists: &exists };
-    parameterised::decide(Some(known), &parameterised::Command::Converge, context)
+    parameterised::decide(Some(known), &schemas::parameterised::Command::Converge, context)
         .is_ok_and(|events| !events.is_empty())
 }
 
@@ -290,7 +292,7 @@ fn is_due(world: &World, known: &Periodic, now: Timestamp) -> bool {
     let runs = |guid: &PeriodicGuid| world.launched_by(guid).any(Task::is_live);
     let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());
     let context = periodic::Context { now, is_running: &runs, task_exists: &exists };
-    periodic::decide(Some(known), &periodic::Command::Converge, context)
+    periodic::decide(Some(known), &schemas::periodic::Command::Converge, context)
         .is_ok_and(|events| !events.is_empty())
 }
 

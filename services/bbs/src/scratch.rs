@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use machines::domain::{DomainQuotas, Freshness};
+use machines::parameterised::Parameterised;
+use machines::periodic::Periodic;
+use machines::process::Process;
+use machines::task::Task;
+use machines::{cell, cluster};
 use projections::World;
+use schemas::Timestamp;
 use schemas::container::Epoch;
-use schemas::domain::{DomainQuotas, Freshness};
 use schemas::entry::Event;
 use schemas::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
-use schemas::parameterised::Parameterised;
-use schemas::periodic::Periodic;
-use schemas::process::Process;
 use schemas::subject::Subject;
-use schemas::task::Task;
-use schemas::{Timestamp, cell, cluster};
 
 use crate::timelines::Times;
 

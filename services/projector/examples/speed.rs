@@ -130,14 +130,15 @@ impl Log {
         let process = fixtures::process_guid(&name);
         let of_process = |command| -> Result<_, Failed> {
             let (known, now) = (self.world.process(&process), self.now);
-            let context = process::Context {
+            let context = machines::process::Context {
                 now,
                 is_fresh: true,
                 is_present: &|_| true,
                 is_known: &|_| true,
                 for_each_cell: &|_| {},
             };
-            let events = process::decide(known, &command, context).map_err(|why| why.to_string())?;
+            let events =
+                machines::process::decide(known, &command, context).map_err(|why| why.to_string())?;
             let epoch = known.map_or(Epoch(now), |known| known.epoch);
             let aggregate =
                 Aggregate::Process { guid: process.clone(), domain: fixtures::domain("shop"), epoch };
@@ -146,8 +147,8 @@ impl Log {
         let guid = fixtures::task_guid(&format!("t{life}"));
         let of_task = |command| -> Result<_, Failed> {
             let (known, now) = (self.world.task(&guid), self.now);
-            let context = task::Context { now, is_present: &|_| true };
-            let events = task::decide(known, &command, context).map_err(|why| why.to_string())?;
+            let context = machines::task::Context { now, is_present: &|_| true };
+            let events = machines::task::decide(known, &command, context).map_err(|why| why.to_string())?;
             let epoch = known.map_or(Epoch(now), |known| known.epoch);
             let aggregate = Aggregate::Task { guid: guid.clone(), domain: fixtures::domain("shop"), epoch };
             Ok((aggregate, known.map_or(0, |known| known.version) + 1, events))
@@ -198,7 +199,7 @@ impl Log {
     fn report_task(&self, life: u64, ended: bool) -> task::Command {
         let known = self.world.task(&fixtures::task_guid(&format!("t{life}")));
         let outcome = task::Outcome::Succeeded { result: "42".into() };
-        let held = known.and_then(task::Task::holder).cloned();
+        let held = known.and_then(machines::task::Task::holder).cloned();
         let fresh = fixtures::instance(self.now.0, &format!("c{}", life % 50));
         task::Command::Report(task::Report {
             domain: fixtures::domain("shop"),

@@ -8,11 +8,12 @@
 use std::collections::VecDeque;
 
 use bbs::{Bbs, Effect, Input};
+use machines::{process, task};
 use projections::World;
+use schemas::Timestamp;
 use schemas::entry::Event;
 use schemas::names::{CellId, ProcessGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
-use schemas::{Timestamp, process, task};
 
 use super::cluster::Cluster;
 use super::coverage::Situation;
@@ -150,7 +151,7 @@ fn of_process(world: &World, guid: &ProcessGuid, now: Timestamp) -> Option<Strin
             is_known: &known_cell,
             for_each_cell: &numbered,
         };
-        process::decide(Some(known), &process::Command::Converge, context).unwrap_or_default()
+        process::decide(Some(known), &schemas::process::Command::Converge, context).unwrap_or_default()
     };
     let last = world.last_time(&Subject::of_process(guid, world.shards()));
     at_both(now, last, decide)
@@ -162,7 +163,7 @@ fn of_task(world: &World, guid: &TaskGuid, now: Timestamp) -> Option<String> {
     let present = |cell: &CellId| world.is_present(cell);
     let decide = |now| {
         let context = task::Context { now, is_present: &present };
-        task::decide(Some(known), &task::Command::Converge, context).unwrap_or_default()
+        task::decide(Some(known), &schemas::task::Command::Converge, context).unwrap_or_default()
     };
     let last = world.last_time(&Subject::of_task(guid, world.shards()));
     at_both(now, last, decide)

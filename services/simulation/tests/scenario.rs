@@ -112,9 +112,9 @@ fn settled(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
         for slot in process.slots.iter() {
             let index = slot.place.index;
             let runs = slot.actual.as_ref().filter(|actual| actual.keeps_running());
-            let Some(by) = runs.and_then(schemas::actual::Actual::holder) else { continue };
+            let Some(by) = runs.and_then(machines::actual::Actual::holder) else { continue };
             let stays =
-                |cell: &schemas::cell::Cell| cell.present && !cell.evacuating && !cell.evacuation_requested;
+                |cell: &machines::cell::Cell| cell.present && !cell.evacuating && !cell.evacuation_requested;
             let stays = world.cell(&by.cell_id).is_some_and(stays);
             if stays
                 && desired.desires_index(index)
@@ -157,7 +157,7 @@ fn running(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
     let mut all = BTreeSet::new();
     for process in world.processes_from(None) {
         for slot in process.slots.iter() {
-            let by = slot.actual.as_ref().and_then(schemas::actual::Actual::holder);
+            let by = slot.actual.as_ref().and_then(machines::actual::Actual::holder);
             all.extend(by.map(|by| (process.guid.clone(), slot.place.index, by.instance_guid.to_string())));
         }
     }
@@ -202,14 +202,14 @@ fn what_runs_on_a_cell_that_is_lost_goes_elsewhere() {
 
 /// A process that runs, and is not global.
 fn some_process(recording: &Recording) -> ProcessGuid {
-    let runs = |process: &&schemas::process::Process| {
+    let runs = |process: &&machines::process::Process| {
         let counted =
             process.desired.as_ref().is_some_and(|desired| desired.cells.is_none() && desired.instances > 0);
         counted
             && process
                 .slots
                 .iter()
-                .any(|slot| slot.actual.as_ref().is_some_and(schemas::actual::Actual::keeps_running))
+                .any(|slot| slot.actual.as_ref().is_some_and(machines::actual::Actual::keeps_running))
     };
     recording.world().processes_from(None).find(runs).expect("something runs").guid.clone()
 }

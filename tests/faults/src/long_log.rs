@@ -83,14 +83,14 @@ impl<W: Write> LogWriter<W> {
             _ => process::Command::Update(DesiredLrpUpdate { annotation, ..DesiredLrpUpdate::default() }),
         };
         let known = self.world.process(&guid);
-        let context = process::Context {
+        let context = machines::process::Context {
             now: self.now,
             is_fresh: false,
             is_present: &|_| false,
             is_known: &|_| true,
             for_each_cell: &|_| {},
         };
-        let events = process::decide(known, &command, context).map_err(Failed::context(name))?;
+        let events = machines::process::decide(known, &command, context).map_err(Failed::context(name))?;
         let epoch = known.map_or(Epoch(self.now), |known| known.epoch);
         let version = known.map_or(0, |known| known.version) + 1;
         let actor = Actor::Client { domain: domain.clone(), name: self.who.clone() };

@@ -3,23 +3,24 @@
 
 use std::collections::BTreeMap;
 
+use machines::actual::Actual;
+use machines::cell::{self, Cell};
+use machines::cluster::{self, Cluster};
+use machines::desired::Desired;
+use machines::evacuating::Evacuating;
+use machines::evaluation::{self, StatusKind};
+use machines::parameterised::{self, Parameterised};
+use machines::periodic::{self, Periodic};
+use machines::process::{self, Process};
+use machines::rollout::{self, Rollout};
+use machines::task::{self, Task};
 use projections::World;
-use schemas::actual::{self, Actual};
-use schemas::cell::{self, Cell};
-use schemas::cluster::{self, Cluster};
 use schemas::container::Epoch;
-use schemas::desired::Desired;
 use schemas::entry::{Aggregate, Event};
-use schemas::evacuating::{self, Evacuating};
-use schemas::evaluation::{self, Evaluation, StatusKind};
+use schemas::evaluation::Evaluation;
 use schemas::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
-use schemas::parameterised::{self, Parameterised};
-use schemas::periodic::{self, Periodic};
-use schemas::process::{self, Process};
-use schemas::rollout::{self, Rollout};
 use schemas::stamp::Stamp;
-use schemas::task::{self, Task};
-use schemas::{Decision, Place, Position};
+use schemas::{Decision, Place, Position, actual, evacuating};
 
 use super::{Violation, fleet, instances, launchers, life, rollouts, starts_epoch, tasks};
 use crate::Kind;
@@ -282,7 +283,7 @@ impl<'a> DraftProcess<'a> {
                     wrong.extend(instances::twin(self, event, decision));
                     let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) =
                         event;
-                    self.evacuating.insert(place.clone(), evacuating::evolve(event, decision.at));
+                    self.evacuating.insert(place.clone(), machines::evacuating::evolve(event, decision.at));
                 }
                 Event::Evaluation(event) => {
                     wrong.extend(check_evaluation(&self.evaluations, event, &stamp));
@@ -307,16 +308,25 @@ impl<'a> DraftProcess<'a> {
         for place in event.places().iter() {
             wrong.extend(instances::check_instance(self, &place, event, decision));
             let before = self.actual(&place).cloned();
-            self.actuals.insert(place, actual::evolve(before, event, decision.at));
+            self.actuals.insert(place, machines::actual::evolve(before, event, decision.at));
         }
     }
 }
 
 /// Checks an event of an evaluation against the table of transitions.
-fn check_evaluation(known: &[Evaluation], event: &evaluation::Event, stamp: &Stamp) -> Option<Violation> {
+fn check_evaluation(
+    known: &[Evaluation],
+    event: &schemas::evaluation::Event,
+    stamp: &Stamp,
+) -> Option<Violation> {
     let id = event.evaluation(stamp.decision);
-    let from = known.iter().rev().find(|one| one.id == id).map_or(StatusKind::New, |one| one.status.kind());
-    let legal = evaluation::transition(from, event.step()).is_some();
-    let what = || format!("evaluation {id} is {from:?}: invalid step {:?}", event.step());
+    let from = known
+        .iter()
+        .rev()
+        .find(|one| one.id == id)
+        .map_or(StatusKind::New, |one| StatusKind::from_status(&one.status));
+    let legal = evaluation::transition(from, evaluation::Step::from_event(event)).is_some();
+    let what =
+        || format!("evaluation {id} is {from:?}: invalid step {:?}", evaluation::Step::from_event(event));
     (!legal).then(|| (Kind::Illegal, what()))
 }

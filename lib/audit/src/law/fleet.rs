@@ -1,9 +1,9 @@
 //! Rules for events of cells and of the cluster (docs/internals/model/cells.md, "Cells").
 
-use schemas::cell::{self, Cell};
-use schemas::cluster::{self, Cluster};
+use machines::cell::Cell;
+use machines::cluster::Cluster;
 use schemas::stamp::Actor;
-use schemas::{Decision, Position};
+use schemas::{Decision, Position, cell, cluster};
 
 use super::Violation;
 use crate::Kind;
@@ -53,7 +53,7 @@ pub(super) fn check_cluster(
         (cluster::Event::Founded { .. }, Some(_)) => Some("the cluster is founded a second time".to_owned()),
         (_, None) => Some("the cluster was never founded".to_owned()),
         (cluster::Event::Elected { role, id, term }, Some(cluster)) => {
-            cluster::decide_election(cluster, *role, id, *term).err().map(|refusal| refusal.message)
+            machines::cluster::decide_election(cluster, *role, id, *term).err().map(|refusal| refusal.message)
         }
         (cluster::Event::OrdinalAssigned { cell_id, ordinal }, Some(cluster)) => {
             let taken = cluster.ordinals.contains_key(ordinal);

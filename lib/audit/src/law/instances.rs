@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use schemas::actual::{self, Actual, Command, State, Step, StopReason, UnclaimReason};
+use machines::actual::{Actual, State, Step};
+use schemas::actual::{self, Command, StopReason, UnclaimReason};
 use schemas::container::Instance;
 use schemas::crash::Restart;
 use schemas::evacuating::{self, RemovalReason};
@@ -85,7 +86,7 @@ pub(super) fn twin(
         evacuating::Event::Set { place, by, net, expires_at } => {
             let command = evacuating::Command::Set { net: net.clone(), expires_at: *expires_at };
             let (actual, twin) = (process.actual(place), process.evacuating_instance(place));
-            let refused = evacuating::decide(actual, twin, &command, by, place).err();
+            let refused = machines::evacuating::decide(actual, twin, &command, by, place).err();
             let refused = refused.map(|refusal| refusal.message);
             (place, refused.or_else(|| check_own_cell(by, decision)))
         }
@@ -109,7 +110,7 @@ pub(super) fn twin(
 
 /// Checks that the state machine accepts this step. Returns the reason if the step is refused.
 fn check_step(before: Option<&Actual>, command: &Command, by: &Instance, step: Step) -> Option<String> {
-    match actual::decide(before, command, by) {
+    match machines::actual::decide(before, command, by) {
         Ok(taken) if taken == step => None,
         Ok(taken) => Some(format!("the state machine decides {taken:?}, not {step:?}")),
         Err(refusal) => Some(refusal.message),

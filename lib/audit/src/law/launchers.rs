@@ -1,8 +1,9 @@
 //! Rules for events of periodic and parameterised tasks (docs/internals/model/periodic-tasks.md, "Periodic
 //! tasks" and "Parameterised tasks").
 
-use schemas::parameterised::{self, Parameterised};
-use schemas::periodic::{self, Periodic};
+use machines::parameterised::Parameterised;
+use machines::periodic::Periodic;
+use schemas::{parameterised, periodic};
 
 use super::Violation;
 use crate::Kind;

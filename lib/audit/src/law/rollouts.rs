@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use schemas::Decision;
-use schemas::Place;
-use schemas::actual::{Actual, StopReason};
-use schemas::desired;
-use schemas::rollout::{self, Phase, Rollout, Stage};
+use machines::actual::Actual;
+use machines::rollout::Rollout;
+use schemas::actual::StopReason;
+use schemas::rollout::{self, Phase, Stage};
+use schemas::{Decision, Place, desired};
 
 use super::Violation;
 use super::draft::DraftProcess;

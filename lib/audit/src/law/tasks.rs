@@ -1,9 +1,10 @@
 //! Rules for events of tasks (docs/internals/model/tasks.md, "Tasks").
 
+use machines::task::{State, Task};
 use schemas::Decision;
 use schemas::container::Instance;
 use schemas::stamp::Actor;
-use schemas::task::{Event, Outcome, State, Task};
+use schemas::task::{Event, Outcome};
 
 use super::Violation;
 use crate::Kind;

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machines::process::Process;
 use schemas::container::WorkKey;
 use schemas::message::{LeaseTarget, Perform, Work};
 use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::Explanation;
-use schemas::process::Process;
 use schemas::{Timestamp, limits};
 
 use super::open::work_ref;

@@ -7,11 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machines::cell;
 use projections::World;
+use schemas::Timestamp;
 use schemas::message::{Heartbeat, PerformId};
 use schemas::names::{CellId, Incarnation};
 use schemas::resources::Resources;
-use schemas::{Timestamp, cell};
 
 use super::Settings;
 use crate::auction::Item;

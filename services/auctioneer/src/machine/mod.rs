@@ -23,17 +23,18 @@ use std::time::Duration;
 
 use election::{Duty, Election};
 use projections::{Change, WorkRef, World};
-use schemas::actual;
 use schemas::cluster::{Leader, Role};
 use schemas::entry::{Aggregate, Event};
-use schemas::evaluation;
 use schemas::message::{
     Ack, Heartbeat, Lead, LeaderHeartbeat, LeadershipStatus, Outcomes, Perform, PerformId, PerformReply,
 };
 use schemas::names::{CellId, DecisionId, ProcessGuid, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::resources::Resources;
-use schemas::{ActualLrpKey, Class, Code, Decision, Entry, MonotonicClock, Position, Refusal, Timestamp};
+use schemas::{
+    ActualLrpKey, Class, Code, Decision, Entry, MonotonicClock, Position, Refusal, Timestamp, actual,
+    evaluation,
+};
 
 pub use self::cells::MAX_EARLY_HEARTBEATS;
 pub use self::outgoing::MAX_UNANSWERED;
@@ -547,7 +548,7 @@ impl Auctioneer {
 
     /// Ends the lease of an evaluation that is settled.
     fn end_settled_lease(&mut self, event: &evaluation::Event, decision: DecisionId) {
-        if event.ends_evaluation() {
+        if machines::evaluation::Step::from_event(event).ends_evaluation() {
             self.leases.end(event.evaluation(decision));
         }
     }

@@ -10,16 +10,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use machines::rank::Rank;
+use machines::{actual, task};
 use projections::{WorkRef, World};
-use schemas::actual;
 use schemas::container::WorkKey;
 use schemas::evaluation::{Duty, Evaluation, Trigger};
 use schemas::message::PerformId;
 use schemas::names::{CellId, Domain, EvaluationId, ProcessGuid};
 use schemas::preemption::PreemptedBy;
-use schemas::rank::Rank;
 use schemas::resources::{Constraint, Resources};
-use schemas::task;
 use schemas::{ActualLrpKey, Timestamp};
 
 use crate::auction::Item;

@@ -8,10 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use machines::actual::Actual;
+use machines::cell::Cell;
+use machines::cluster::Cluster;
 use projections::{WorkRef, World};
-use schemas::actual::{self, Actual, StopReason};
-use schemas::cell::Cell;
-use schemas::cluster::Cluster;
+use schemas::actual::{self, StopReason};
 use schemas::container::{Instance, WorkKey};
 use schemas::definition::Placement;
 use schemas::entry::{Aggregate, Event};

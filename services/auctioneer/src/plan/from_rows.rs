@@ -2,28 +2,26 @@
 
 use std::sync::Arc;
 
+use machines::cell::Cell;
+use machines::process::{self, Process};
+use machines::request::Requests;
 use schemas::actual::{self, StopReason};
 use schemas::cause::Cause;
-use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::crash::Restart;
 use schemas::definition::Definition;
-use schemas::desired;
 use schemas::entry::Event;
-use schemas::evacuating;
 use schemas::evaluation::{self, InitialStatus, Trigger};
 use schemas::isolation::Isolation;
 use schemas::message::WorkDefinition;
 use schemas::names::{CellId, DecisionId};
-use schemas::process::{self, Process};
 use schemas::query::{
     CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow, TaskRow, TaskState,
 };
-use schemas::request::Requests;
 use schemas::resources::Resources;
 use schemas::rollout::{self, PauseReason};
 use schemas::stamp::Stamp;
-use schemas::{Place, Timestamp};
+use schemas::{Place, Timestamp, desired, evacuating};
 use uuid::Uuid;
 
 use crate::auction::Item;
@@ -107,7 +105,7 @@ fn add_evaluations(process: &mut Process) {
     for (number, (trigger, initial_status)) in (0..).zip(pending.into_iter().chain(blocked)) {
         let event = evaluation::Event::Created { number, trigger, initial_status, previous: None };
         let stamp = Stamp::root(DecisionId(Uuid::nil()), process.changed_at);
-        process.evaluations.modify(|all| evaluation::evolve(all, &event, &stamp));
+        process.evaluations.modify(|all| machines::evaluation::evolve(all, &event, &stamp));
     }
 }
 
@@ -173,7 +171,7 @@ fn instance_events(row: &InstanceRow) -> Vec<Event> {
     let address = row.address.as_deref().unwrap_or_default().into();
     let net = NetInfo { address, ports: row.ports.as_slice().into() };
     if row.presence == InstancePresence::Evacuating {
-        let expires_at = row.since + evacuating::DEFAULT_TTL;
+        let expires_at = row.since + machines::evacuating::DEFAULT_TTL;
         let set = |by| Event::Evacuating(evacuating::Event::Set { place, by, net, expires_at });
         return holder.map(set).into_iter().collect();
     }

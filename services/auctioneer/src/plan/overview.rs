@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machines::actual::Actual;
+use machines::process::Process;
 use schemas::Place;
-use schemas::actual::Actual;
 use schemas::entry::Event;
 use schemas::names::{CellId, DefinitionId, ProcessGuid};
-use schemas::process::Process;
 
 use crate::auction::Siblings;
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use machines::task::{self, Context, Task};
 use schemas::Refusal;
 use schemas::container::WorkKey;
 use schemas::definition::DesiredTask;
 use schemas::entry::Event;
 use schemas::names::{CellId, DecisionId, TaskGuid, Zone};
 use schemas::stamp::Stamp;
-use schemas::task::{self, Command, Context, Task, Unplaced};
+use schemas::task::{Command, Unplaced};
 use serde::Serialize;
 use uuid::Uuid;
 

@@ -7,14 +7,13 @@ use std::time::Duration;
 use auctioneer::machine::Counts;
 use auctioneer::{Effect, Input};
 use schemas::actual::Command as Lrp;
-use schemas::cell;
 use schemas::container::WorkKey;
 use schemas::entry::Aggregate;
 use schemas::message::{Outcomes, Perform, PerformReply, Work};
 use schemas::names::{CellId, ProcessGuid};
 use schemas::process::{self, Report, ReportStep};
 use schemas::resources::Resources;
-use schemas::{ActualLrpKey, Timestamp};
+use schemas::{ActualLrpKey, Timestamp, cell};
 
 use super::scene::*;
 
@@ -229,14 +228,15 @@ impl Chaos {
             let known = self.scene.auctioneer.world().process(&process).unwrap();
             let lost = cell.clone();
             let present = move |other: &CellId| *other != lost;
-            let context = process::Context {
+            let context = machines::process::Context {
                 now: self.scene.now.next(),
                 is_fresh: true,
                 is_present: &present,
                 is_known: &|_| true,
                 for_each_cell: &|_| {},
             };
-            let events = process::decide(Some(known), &process::Command::Converge, context).unwrap();
+            let events =
+                machines::process::decide(Some(known), &process::Command::Converge, context).unwrap();
             let epoch = known.epoch;
             if !events.is_empty() {
                 self.scene.record(Aggregate::Process { guid: process, domain: domain(), epoch }, events);

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use auctioneer::{Effect, Input};
-use schemas::actual::{Command as Lrp, State};
+use machines::actual::State;
+use schemas::actual::Command as Lrp;
 use schemas::cluster;
 use schemas::container::WorkKey;
 use schemas::definition::Placement;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use auctioneer::machine::Counts;
 use auctioneer::{Auctioneer, Effect, Input, Settings};
+use machines::task;
 use schemas::actual::Command as Lrp;
 use schemas::cell::{self, Presence};
 use schemas::cluster::{self, Role};
@@ -20,7 +21,7 @@ use schemas::names::{CellId, ClusterId, Domain, IdGenerator, Incarnation, Instan
 use schemas::process::{self, Report, ReportStep};
 use schemas::resources::{Constraint, Resources};
 use schemas::stamp::Actor;
-use schemas::{Decision, Position, Refusal, Timestamp, task};
+use schemas::{Decision, Position, Refusal, Timestamp};
 
 pub(crate) use fixtures::{cell_id, process_guid as guid, service_id as name};
 
@@ -230,14 +231,14 @@ impl Scene {
     pub(crate) fn decide(&mut self, process: &str, command: &process::Command) {
         let known = self.auctioneer.world().process(&guid(process));
         let epoch = known.map_or(Epoch(self.now.next()), |process| process.epoch);
-        let context = process::Context {
+        let context = machines::process::Context {
             now: self.now.next(),
             is_fresh: true,
             is_present: &|_| true,
             is_known: &|_| true,
             for_each_cell: &|_| {},
         };
-        let events = process::decide(known, command, context).unwrap();
+        let events = machines::process::decide(known, command, context).unwrap();
         if let process::Command::Evict(eviction) = command {
             self.reason = Some(eviction.preemptor.to_string());
         }
@@ -280,7 +281,8 @@ impl Scene {
         let desired = fixtures::task_of(id, "d", definition);
         let known = self.auctioneer.world().task(&task_guid);
         let context = task::Context { now: self.now.next(), is_present: &|_| true };
-        let events = task::decide(known, &task::Command::Desire(Box::new(desired)), context).unwrap();
+        let events =
+            task::decide(known, &schemas::task::Command::Desire(Box::new(desired)), context).unwrap();
         self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
     }
 
@@ -299,7 +301,8 @@ impl Scene {
                 PlacementOutcome::Task { task_guid, epoch, unplaced } => {
                     let known = self.auctioneer.world().task(&task_guid);
                     let context = task::Context { now: self.now.next(), is_present: &|_| true };
-                    if let Ok(events) = task::decide(known, &task::Command::Fail(unplaced), context) {
+                    if let Ok(events) = task::decide(known, &schemas::task::Command::Fail(unplaced), context)
+                    {
                         self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
                     }
                 }

@@ -1,9 +1,10 @@
 //! Cells.
 
+use machines::cell;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::{CellId, Incarnation};
 use schemas::subject::Subject;
-use schemas::{Decision, Origin, Refusal, cell};
+use schemas::{Decision, Origin, Refusal};
 
 use super::{Order, State, Target};
 use crate::scratch::Scratch;
@@ -21,7 +22,7 @@ pub(crate) enum Command {
     /// Records that this incarnation of the cell's rep, one run of its program, has left after an evacuation.
     RecordLeave(Incarnation),
     /// Command of an operator.
-    Operator(cell::Command),
+    Operator(schemas::cell::Command),
 }
 
 impl Target for Order<CellId, Command> {

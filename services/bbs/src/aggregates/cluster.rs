@@ -42,11 +42,13 @@ impl Target for Command {
 
     fn decide(&self, scratch: &Scratch<'_>) -> Result<Vec<Event>, Refusal> {
         let events = match self {
-            Self::Operator(command) => cluster::decide(scratch.cluster(), *command)?.into_iter().collect(),
+            Self::Operator(command) => {
+                machines::cluster::decide(scratch.cluster(), *command)?.into_iter().collect()
+            }
             Self::AssignOrdinals => {
                 let cells = scratch.world.cells().map(|(id, _)| id).collect();
                 let cluster = scratch.cluster();
-                cluster.map(|cluster| cluster::decide_ordinals(cluster, &cells)).unwrap_or_default()
+                cluster.map(|cluster| machines::cluster::decide_ordinals(cluster, &cells)).unwrap_or_default()
             }
             Self::Lead { role, id, term, found } => elect(scratch.cluster(), *role, (id, *term), *found)?,
         };
@@ -59,13 +61,13 @@ impl Target for Command {
 }
 
 fn elect(
-    cluster: Option<&cluster::Cluster>,
+    cluster: Option<&machines::cluster::Cluster>,
     role: Role,
     (id, term): (&ServiceId, u64),
     found: Option<(ClusterId, u16)>,
 ) -> Result<Vec<cluster::Event>, Refusal> {
     match (cluster, found) {
-        (Some(cluster), _) => Ok(vec![cluster::decide_election(cluster, role, id, term)?]),
+        (Some(cluster), _) => Ok(vec![machines::cluster::decide_election(cluster, role, id, term)?]),
         (None, Some((cluster_id, shards))) => Ok(vec![
             cluster::Event::Founded { id: cluster_id, shards, format: cluster::FORMAT },
             cluster::Event::Elected { role, id: id.clone(), term },
@@ -78,7 +80,7 @@ impl Scratch<'_> {
     pub(super) fn evolve_cluster(&mut self, decision: &Decision) {
         let events = decision.events.iter().filter_map(Event::as_cluster);
         let before = self.cluster().cloned();
-        self.changed.cluster = cluster::fold(before, events, &decision.stamp(), decision.version);
+        self.changed.cluster = machines::cluster::fold(before, events, &decision.stamp(), decision.version);
         self.single_version = decision.version;
     }
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use machines::domain;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::Domain;
 use schemas::quota::LimitDomain;
 use schemas::subject::Subject;
-use schemas::{Decision, Refusal, domain};
+use schemas::{Decision, Refusal};
 
 use super::{Order, State, Target};
 use crate::scratch::Scratch;
@@ -62,12 +63,12 @@ impl Scratch<'_> {
         let (stamp, version) = (decision.stamp(), decision.version);
         for event in decision.events.iter().filter_map(Event::as_domain) {
             match *event {
-                domain::Event::Refreshed { expires_at } => {
+                schemas::domain::Event::Refreshed { expires_at } => {
                     let known = self.domain(domain).cloned();
                     let freshness = domain::fold_refresh(known, expires_at, &stamp, version);
                     self.changed.domains.insert(domain.clone(), freshness);
                 }
-                domain::Event::Limited { quotas } => {
+                schemas::domain::Event::Limited { quotas } => {
                     let known = self.limited(domain).cloned();
                     let limited = domain::fold_quotas(known, quotas, &stamp, version);
                     self.changed.limited.insert(domain.clone(), limited);

@@ -8,6 +8,7 @@ mod periodic;
 mod process;
 mod task;
 
+use machines::request::Requests;
 use projections::Due;
 use schemas::container::Epoch;
 use schemas::definition::DesiredTask;
@@ -15,7 +16,6 @@ use schemas::entry::{Aggregate, Event};
 use schemas::names::Domain;
 use schemas::preemption::Eviction;
 use schemas::quota::Usage;
-use schemas::request::Requests;
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Origin, Refusal};
 

@@ -1,10 +1,11 @@
 //! Parameterised tasks.
 
+use machines::parameterised;
 use projections::Due;
 use schemas::definition::DesiredTask;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::{ParameterisedGuid, TaskGuid};
-use schemas::parameterised::{self, Command};
+use schemas::parameterised::Command;
 use schemas::quota::Usage;
 use schemas::subject::Subject;
 use schemas::{Decision, Origin, Refusal};
@@ -54,7 +55,7 @@ impl Target for Order<ParameterisedGuid, Command> {
     }
 
     fn growth(&self, _: &Scratch<'_>, event: &Event) -> Usage {
-        use parameterised::Event::{Desired, Launched};
+        use schemas::parameterised::Event::{Desired, Launched};
         growth_if(matches!(event, Event::Parameterised(Desired { .. } | Launched { .. })))
     }
 

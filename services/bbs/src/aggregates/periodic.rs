@@ -1,13 +1,14 @@
 //! Periodic tasks.
 
+use machines::periodic;
+use machines::task::Task;
 use projections::Due;
 use schemas::definition::DesiredTask;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::PeriodicGuid;
-use schemas::periodic::{self, Command};
+use schemas::periodic::Command;
 use schemas::quota::Usage;
 use schemas::subject::Subject;
-use schemas::task::Task;
 use schemas::{Decision, Origin, Refusal};
 
 use super::{Order, State, Target, growth_if};
@@ -56,14 +57,16 @@ impl Target for Order<PeriodicGuid, Command> {
     }
 
     fn growth(&self, _: &Scratch<'_>, event: &Event) -> Usage {
-        use periodic::Event::{Desired, Launched};
+        use schemas::periodic::Event::{Desired, Launched};
         growth_if(matches!(event, Event::Periodic(Desired { .. } | Launched { .. })))
     }
 
     fn launched_tasks(&self, scratch: &Scratch<'_>, events: &[Event]) -> Vec<DesiredTask> {
         let Some(known) = scratch.periodic(&self.key) else { return vec![] };
         let launched = events.iter().filter_map(|event| {
-            let periodic::Event::Launched { task_guid, .. } = event.as_periodic()? else { return None };
+            let schemas::periodic::Event::Launched { task_guid, .. } = event.as_periodic()? else {
+                return None;
+            };
             known.task(task_guid.clone())
         });
         launched.collect()

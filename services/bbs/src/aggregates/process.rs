@@ -1,12 +1,13 @@
 //! Processes.
 
+use machines::process::{self, Process};
 use projections::Due;
 use schemas::container::Epoch;
 use schemas::definition::Mode;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::{CellId, Domain, ProcessGuid};
 use schemas::preemption::Eviction;
-use schemas::process::{self, Command, Process};
+use schemas::process::Command;
 use schemas::quota::Usage;
 use schemas::subject::Subject;
 use schemas::{Decision, Origin, Refusal, desired};

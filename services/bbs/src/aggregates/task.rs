@@ -1,5 +1,6 @@
 //! Tasks.
 
+use machines::task;
 use projections::Due;
 use schemas::container::Epoch;
 use schemas::definition::DesiredTask;
@@ -8,7 +9,7 @@ use schemas::names::TaskGuid;
 use schemas::preemption::Eviction;
 use schemas::quota::Usage;
 use schemas::subject::Subject;
-use schemas::task::{self, Command};
+use schemas::task::Command;
 use schemas::{Decision, Origin, Refusal, Timestamp};
 
 use super::{Order, State, Target, growth_if};
@@ -55,7 +56,7 @@ impl Target for Order<TaskGuid, Command> {
     }
 
     fn growth(&self, _: &Scratch<'_>, event: &Event) -> Usage {
-        growth_if(matches!(event, Event::Task(task::Event::Desired(_))))
+        growth_if(matches!(event, Event::Task(schemas::task::Event::Desired(_))))
     }
 
     fn convergence(&self) -> Option<Due> {

@@ -1,7 +1,7 @@
 //! Checks of preemption: the victim (running work) is stopped to free resources for the preemptor (waiting
 //! work). The preemptor and the victim are different aggregates, usually on different shards.
 
-use schemas::actual::Actual;
+use machines::actual::Actual;
 use schemas::container::WorkKey;
 use schemas::definition::Placement;
 use schemas::preemption::Preemptor;

@@ -2,7 +2,7 @@
 //! several reps use the same cell id, only one of them acts for the cell. The id of its data folder
 //! (`FolderId`) identifies a rep.
 
-use schemas::cell::{self, HeartbeatState};
+use machines::cell::{self, HeartbeatState};
 use schemas::message::{Dismiss, Heartbeat, RepOrder};
 use schemas::names::{CellId, FolderId};
 use schemas::subject::Subject;

@@ -1,8 +1,8 @@
 //! Queries: each query is passed on with a snapshot of the World (the state folded from the log). This
 //! happens at once, or when the World has reached the required position.
 
+use machines::cell::Cell;
 use projections::{Observed, WorldSnapshot, records};
-use schemas::cell::Cell;
 use schemas::names::CellId;
 use schemas::sight::ReadScope;
 use schemas::subject::Position;

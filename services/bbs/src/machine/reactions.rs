@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machines::actual::Actual;
 use projections::{Change, Due, WorkRef};
-use schemas::actual::{self, Actual};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::exec::Exec;
@@ -11,8 +11,8 @@ use schemas::message::{StartExec, Stop};
 use schemas::names::{CellId, InstanceGuid, ParameterisedGuid, TaskGuid};
 use schemas::stamp::Actor;
 use schemas::subject::Subject;
-use schemas::task::CallbackVerdict;
-use schemas::{ActualLrpKey, Decision, Entry, cell, cluster, evacuating, parameterised, task};
+use schemas::task::{self, CallbackVerdict};
+use schemas::{ActualLrpKey, Decision, Entry, actual, cell, cluster, evacuating, parameterised};
 
 use super::{Bbs, REPORT_GRACE_PERIOD, not_leading_refusal};
 use crate::aggregates::{ClusterCommand, Order};
@@ -298,8 +298,7 @@ impl Bbs {
         let Aggregate::Task { guid, epoch, .. } = &decision.aggregate else { return };
         match event {
             task::Event::Completed { by, outcome, .. } => {
-                let stopped =
-                    matches!(outcome, task::Outcome::Failed { reason } if task::was_stopped(reason));
+                let stopped = matches!(outcome, task::Outcome::Failed { reason } if machines::task::was_stopped(reason));
                 if let Some(by) = by.as_ref().filter(|_| stopped) {
                     let key = WorkKey::Task { task_guid: guid.clone(), epoch: *epoch };
                     let containers = vec![(key, by.instance_guid)];
@@ -337,7 +336,9 @@ impl Bbs {
     }
 
     fn register_callback(&mut self, guid: &TaskGuid) {
-        let owed = |task: &task::Task| task.completed().is_some_and(task::Completed::is_callback_open);
+        let owed = |task: &machines::task::Task| {
+            task.completed().is_some_and(machines::task::Completed::is_callback_open)
+        };
         let task = self.log.world().task(guid).filter(|task| owed(task));
         if let Some(task) = task.filter(|task| task.definition.completion_callback_url.is_some()) {
             self.callbacks.register(guid, task.epoch, self.now);
@@ -431,7 +432,7 @@ fn placed_container(event: &Event) -> Option<&Instance> {
 }
 
 /// Returns the body of a completion callback, with Diego's field names.
-fn callback_body(task: &task::Task, done: &task::Completed) -> String {
+fn callback_body(task: &machines::task::Task, done: &machines::task::Completed) -> String {
     let (failed, reason, result) = match &done.outcome {
         task::Outcome::Succeeded { result } => (false, "", result.as_str()),
         task::Outcome::Failed { reason } => (true, reason.as_str(), ""),

@@ -1,14 +1,14 @@
 //! Timers: leader heartbeats, elections, due times, convergence, silent cells.
 
 use election::Duty;
+use machines::task::{self, Task};
 use projections::Due;
+use schemas::cluster;
 use schemas::container::Epoch;
 use schemas::definition::Overlap;
 use schemas::message::LeaderHeartbeat;
 use schemas::names::{ClusterId, TaskGuid};
 use schemas::subject::Subject;
-use schemas::task::Task;
-use schemas::{cluster, task};
 
 use super::{Bbs, STOP_RETRY_INTERVAL};
 use crate::aggregates::{ClusterCommand, Order};
@@ -118,7 +118,7 @@ impl Bbs {
         let task = self.world().task(guid).filter(|task| task.epoch == epoch);
         match task.and_then(|task| task.state.as_ref()) {
             Some(task::State::Completed(_)) => {
-                let command = task::Command::BeginResolving;
+                let command = schemas::task::Command::BeginResolving;
                 self.enqueue_own(AggregateCommand::Task(Order::new(guid.clone(), command)));
             }
             Some(task::State::Resolving(_)) => self.send_callback(guid, epoch),

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use bbs::Reply;
+use machines::process::Process;
 use schemas::container::Instance;
 use schemas::definition::{Definition, DesiredLrpUpdate, Ports};
 use schemas::entry::Event;
 use schemas::message::{Ack, Report};
 use schemas::names::DefinitionId;
 use schemas::policy::{Policies, UpdatePolicy};
-use schemas::process::{self, Process, Purpose, RolloutControl};
+use schemas::process::{self, Purpose, RolloutControl};
 use schemas::spec::ClientCommand;
 use schemas::{Code, Place, Refusal, Timestamp, actual, rollout};
 

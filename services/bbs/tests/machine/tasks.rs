@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use bbs::callbacks::CallbackResult;
 use bbs::{Input, Query, Reply};
+use machines::task;
 use schemas::container::{Epoch, WorkKey};
 use schemas::isolation::Isolation;
 use schemas::query::{Filter, ShowAnswer, StatusRow};
 use schemas::spec::ClientCommand;
-use schemas::task::{self, Outcome, ReportStep};
+use schemas::task::{Outcome, ReportStep};
 
 use crate::scene::Scene;
 use crate::words::{self, container};

@@ -1,13 +1,14 @@
 //! Translation of containers and records to the terms of the reconciliation tables. Also translates the
 //! verdicts of the tables to reports.
 
+use machines::task::{EVACUATION_TIMED_OUT, NO_CONTAINER};
 use schemas::action::Action;
 use schemas::container::{Container, ContainerState, Epoch, Instance, NetInfo, Recipe, RunResult, WorkKey};
 use schemas::isolation::Isolation;
 use schemas::message::{LrpRecord, LrpState, Record, Report, TaskRecord, TaskState, Work, WorkDefinition};
 use schemas::names::{Domain, InstanceGuid};
 use schemas::placement::Explanation;
-use schemas::task::{EVACUATION_TIMED_OUT, NO_CONTAINER, Outcome};
+use schemas::task::Outcome;
 use schemas::{ActualLrpKey, Position, Timestamp, actual, evacuating, process, task as task_machine};
 
 use super::allocations::{Allocation, Rank};

@@ -91,7 +91,7 @@ fn ends_during_rep_downtime_are_reported() {
     assert_eq!(cell.bbs.processes["web"].actual(&fixtures::place(0, "web")).unwrap().crash_count, 1);
     let outcome = |name: &str| &cell.bbs.tasks[name].completed().unwrap().outcome;
     assert_eq!(*outcome("count"), schemas::task::Outcome::Succeeded { result: "42".into() });
-    let reason = schemas::task::NO_CONTAINER.to_owned();
+    let reason = machines::task::NO_CONTAINER.to_owned();
     assert_eq!(*outcome("lost"), schemas::task::Outcome::Failed { reason });
 }
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use schemas::actual::Actual;
+use machines::actual::Actual;
+use machines::task::Task;
 use schemas::container::{ContainerState, WorkKey};
 use schemas::message::{Work, WorkDefinition};
 use schemas::names::InstanceGuid;
 use schemas::resources::Constraint;
-use schemas::task::Task;
 
 use rep::Input;
 

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use schemas::Position;
+use machines::task::EVACUATION_TIMED_OUT;
 use schemas::cell::Evacuation;
 use schemas::container::{ContainerState, Instance};
 use schemas::entry::Event;
 use schemas::isolation::Isolation;
 use schemas::message::{RepOrder, Report, Reports};
 use schemas::stamp::Stamp;
-use schemas::task::{EVACUATION_TIMED_OUT, Outcome};
-use schemas::{actual, evacuating, process};
+use schemas::task::Outcome;
+use schemas::{Position, actual, evacuating, process};
 
 use rep::Input;
 
@@ -89,7 +89,7 @@ fn running_instance_stays_routable_until_other_definition_runs() {
         let process = cell.bbs.processes.get_mut("web").unwrap();
         let decision = schemas::names::DecisionId(uuid::Uuid::from_u64_pair(8, process.version));
         let stamp = Stamp::root(decision, cell.now);
-        process::evolve(process, &events, &stamp);
+        machines::process::evolve(process, &events, &stamp);
     };
     let removed = actual::Event::Removed { places: old.into(), cause: actual::StopReason::Replaced };
     let claimed = actual::Event::Claimed { place: new.clone(), by: by.clone(), placement: None };

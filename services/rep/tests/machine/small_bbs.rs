@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::actual::{self, State};
+use machines::actual::State;
+use machines::process::Process;
+use machines::task::{self, Task};
 use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{Epoch, Instance, WorkKey};
@@ -14,11 +16,10 @@ use schemas::message::{
 };
 use schemas::names::{CellId, DecisionId, DefinitionId, ProcessGuid, TaskGuid};
 use schemas::policy::Policies;
-use schemas::process::{self, Process, ReportStep};
+use schemas::process::{self, ReportStep};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::stamp::Stamp;
-use schemas::task::{self, Task};
-use schemas::{ActualLrpKey, Code, Place, Position, Refusal, Timestamp};
+use schemas::{ActualLrpKey, Code, Place, Position, Refusal, Timestamp, actual};
 
 use crate::words;
 
@@ -57,7 +58,7 @@ impl SmallBbs {
     pub(crate) fn desire_task(&mut self, name: &str, now: Timestamp) {
         let definition = words::task_definition().into();
         let task = DesiredTask { task_guid: words::task_guid(name), domain: words::domain(), definition };
-        self.task(name, &task::Command::Desire(Box::new(task)), now).unwrap();
+        self.task(name, &schemas::task::Command::Desire(Box::new(task)), now).unwrap();
     }
 
     pub(crate) fn process(
@@ -76,14 +77,14 @@ impl SmallBbs {
         }
         let lost = &self.lost_cells;
         let present = |cell: &CellId| !lost.contains(cell);
-        let context = process::Context {
+        let context = machines::process::Context {
             now,
             is_fresh: true,
             is_present: &present,
             is_known: &|_| true,
             for_each_cell: &|_| {},
         };
-        let events = process::decide(self.processes.get(&guid), command, context)?;
+        let events = machines::process::decide(self.processes.get(&guid), command, context)?;
         let stamp = self.stamp(&events, now);
         let epoch = match command {
             process::Command::Report(report) => report.epoch,
@@ -104,14 +105,14 @@ impl SmallBbs {
         };
         let process =
             self.processes.entry(guid.clone()).or_insert_with(|| Process::new(guid, words::domain(), epoch));
-        process::evolve(process, &events, &stamp);
+        machines::process::evolve(process, &events, &stamp);
         Ok(())
     }
 
     pub(crate) fn task(
         &mut self,
         name: &str,
-        command: &task::Command,
+        command: &schemas::task::Command,
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let guid = words::task_guid(name);
@@ -141,7 +142,7 @@ impl SmallBbs {
             }
             Report::Task { task_guid, report } => {
                 let refused =
-                    self.task(task_guid.as_str(), &task::Command::Report(report.clone()), now).err();
+                    self.task(task_guid.as_str(), &schemas::task::Command::Report(report.clone()), now).err();
                 ReportResult { refused, record: self.task_record(task_guid) }
             }
         };

@@ -1,8 +1,8 @@
 //! What may not be beside its siblings: how many instances of a process are where.
 
+use machines::process::Process;
 use projections::WorkRef;
 use schemas::entry::{Aggregate, Event};
-use schemas::process::Process;
 use schemas::resources::Constraint;
 use schemas::{Decision, Entry, actual, rollout};
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use machines::evaluation;
 use schemas::evaluation::{CancelReason, Duty, Event, InitialStatus, Trigger, Wait};
 use schemas::names::EvaluationId;
 use schemas::placement::Eligibility;
-use schemas::{Timestamp, actual, entry, evaluation, task};
+use schemas::{Timestamp, actual, entry, task};
 
 use super::Notes;
 use crate::coverage::Situation;

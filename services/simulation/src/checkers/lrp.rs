@@ -7,19 +7,20 @@ pub(super) mod rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use machines::process;
 use schemas::actual::{self, StopReason, UnclaimReason};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::crash::{NoRestartReason, Restart};
 use schemas::definition::{DesiredLrp, Mode};
-use schemas::desired::GlobalCell;
+use schemas::desired::{self, GlobalCell};
 use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, RemovalReason};
-use schemas::evaluation::{InitialStatus, Trigger};
+use schemas::evaluation::{self, InitialStatus, Trigger};
 use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid};
 use schemas::policy::Policies;
 use schemas::resources::Constraint;
 use schemas::subject::Position;
-use schemas::{ActualLrpKey, Indices, Place, Timestamp, desired, evaluation, process};
+use schemas::{ActualLrpKey, Indices, Place, Timestamp};
 
 use self::rules::{is_lost, may_speak, speaks};
 use super::due::Thing;
@@ -848,12 +849,12 @@ pub(super) fn words_of(process: &process::Process) -> String {
     let lrps = process.slots.iter().filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)));
     let lrps = lrps.map(|(place, lrp)| {
         let state = match &lrp.state {
-            actual::State::Unclaimed { placement_error } => {
+            machines::actual::State::Unclaimed { placement_error } => {
                 format!("UNCLAIMED {placement_error:?}")
             }
-            actual::State::Claimed { by, .. } => format!("CLAIMED {}", by.instance_guid),
-            actual::State::Running { by, .. } => format!("RUNNING {}", by.instance_guid),
-            actual::State::Crashed { .. } => "CRASHED".into(),
+            machines::actual::State::Claimed { by, .. } => format!("CLAIMED {}", by.instance_guid),
+            machines::actual::State::Running { by, .. } => format!("RUNNING {}", by.instance_guid),
+            machines::actual::State::Crashed { .. } => "CRASHED".into(),
         };
         let place = words_of_place(place);
         format!("{place} {state} {} {} {}", lrp.is_stopping(), lrp.crash_count, lrp.since)

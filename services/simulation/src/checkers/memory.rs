@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use machines::evaluation::Evaluations;
 use schemas::entry::Aggregate;
-use schemas::evaluation::{Duty, Evaluation, Evaluations};
+use schemas::evaluation::{Duty, Evaluation};
 
 use super::{Checkers, Notes};
 use crate::cluster::Cluster;

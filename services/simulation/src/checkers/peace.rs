@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use machines::actual::State;
+use machines::task;
 use projections::reader::{self, ReadMessage};
 use projections::{Reader, WorkRef, World};
 use schemas::action::Action;
-use schemas::actual::State;
 use schemas::container::{Container, ContainerState, WorkKey};
 use schemas::definition::Mode;
 use schemas::names::{CellId, Domain, ProcessGuid};
@@ -15,7 +16,7 @@ use schemas::priority::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Phase;
 use schemas::spec::ClientCommand;
-use schemas::{ActualLrpKey, Entry, Place, Position, Timestamp, task};
+use schemas::{ActualLrpKey, Entry, Place, Position, Timestamp};
 use scripted::Scripted;
 
 use super::{Checkers, tables};
@@ -235,7 +236,7 @@ impl Checkers {
             let key = ActualLrpKey::new(process.guid.clone(), Place::new(0, active.clone()));
             let works = !is_crashing(&self.world, &key) && !hangs(&self.world, &key);
             let mut there = process.slots.iter().filter_map(|slot| slot.actual.as_ref());
-            let waits = there.any(schemas::actual::Actual::has_placement_error);
+            let waits = there.any(machines::actual::Actual::has_placement_error);
             // What starts too slowly for its policy's deadline is tried again, ever later.
             let late = !rollout.stalled.is_empty() && !rollouts::is_mended(active);
             // Somebody paused it and nobody resumed it.

@@ -3,16 +3,18 @@
 
 use std::collections::BTreeMap;
 
+use machines::actual::Actual;
+use machines::desired::Desired;
+use machines::process::{self, Process};
+use machines::rollout::Rollout;
 use projections::World;
-use schemas::actual::{self, Actual, UnclaimReason};
-use schemas::desired::{self, Desired};
+use schemas::actual::{self, UnclaimReason};
 use schemas::entry::{Aggregate, Event};
 use schemas::names::ProcessGuid;
 use schemas::policy::FailureAction;
-use schemas::process::{self, Process};
-use schemas::rollout::{self, Kind, PauseReason, Phase, Rollout};
+use schemas::rollout::{self, Kind, PauseReason, Phase};
 use schemas::stamp::Actor;
-use schemas::{Decision, Entry, Place};
+use schemas::{Decision, Entry, Place, desired};
 
 use super::Notes;
 use crate::coverage::Situation as S;

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use schemas::actual::Actual;
+use machines::actual::Actual;
+use machines::process::Process;
+use machines::rollout::Rollout;
 use schemas::names::DefinitionId;
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdatePolicy};
-use schemas::process::Process;
-use schemas::rollout::{Event, Kind, Phase, Rollout};
+use schemas::rollout::{Event, Kind, Phase};
 use schemas::{Place, Timestamp};
 
 /// Whether a rollout that is not paused has indices left, at each of them something is that its restart policy keeps down

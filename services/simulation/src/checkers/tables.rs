@@ -7,16 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machines::process::Slot;
 use projections::World;
 use projections::tables::{self, Batch, Interval, Row, Table, Tables, Value};
 use schemas::entry::Event;
-use schemas::process::Slot;
 use schemas::subject::Position;
 use schemas::{Entry, actual, evacuating};
 
 use crate::coverage::Situation;
-use crate::promises::Broken;
-use crate::promises::Promise as P;
+use crate::promises::{Broken, Promise as P};
 use crate::rng::Rng;
 
 /// So many runs of a thousand have tables: they take time.

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemas::Timestamp;
 use schemas::container::{Epoch, Instance, RunResult, WorkKey};
 use schemas::definition::{DesiredTask, Placement};
 use schemas::entry::Event;
-use schemas::evaluation::{InitialStatus, Trigger};
+use schemas::evaluation::{self, InitialStatus, Trigger};
 use schemas::names::{InstanceGuid, TaskGuid};
 use schemas::placement::Explanation;
 use schemas::resources::Constraint;
 use schemas::stamp::Actor;
 use schemas::task::{self, Outcome};
-use schemas::{Timestamp, evaluation};
 
 use super::calls::Calls;
 use super::due::Thing;
@@ -289,7 +289,7 @@ impl Task {
                 if runner.is_some() {
                     notes.saw(Situation::TaskCancelledRunning);
                 }
-                reason == task::CANCELLED && runner == by
+                reason == machines::task::CANCELLED && runner == by
             }
             (Actor::Cell(_), Outcome::Succeeded { result }) => {
                 notes.saw(Situation::TaskSucceeded);
@@ -297,7 +297,7 @@ impl Task {
                 matches!(truth, Some(RunResult::Succeeded { result: truth }) if truth == result)
             }
             (Actor::Cell(_), Outcome::Failed { reason }) => {
-                let timed_out = reason == task::EVACUATION_TIMED_OUT;
+                let timed_out = reason == machines::task::EVACUATION_TIMED_OUT;
                 if timed_out {
                     notes.saw(Situation::EvacuationTimedOut);
                 }
@@ -308,7 +308,7 @@ impl Task {
                     })
                     || by.is_some_and(|by| ended_so(by, reason, scene))
             }
-            (Actor::Bbs(_), Outcome::Failed { reason }) if reason == task::CELL_DISAPPEARED => {
+            (Actor::Bbs(_), Outcome::Failed { reason }) if reason == machines::task::CELL_DISAPPEARED => {
                 notes.saw(Situation::TaskLost);
                 runner.is_some_and(|by| is_lost(by, scene))
             }
@@ -483,7 +483,7 @@ fn ended_so(by: &Instance, reason: &str, scene: &Scene<'_>) -> bool {
         Some(RunResult::Failed { reason: truth, .. }) if truth == reason => true,
         Some(RunResult::Stopped) if reason == "stopped" => true,
         Some(RunResult::Failed { .. } | RunResult::Succeeded { .. } | RunResult::Stopped) | None => {
-            reason == task::NO_CONTAINER
+            reason == machines::task::NO_CONTAINER
         }
     }
 }
@@ -502,12 +502,12 @@ const fn promise_of(event: &task::Event) -> P {
 }
 
 /// The same words of the services' own fold.
-pub(super) fn words_of(task: &task::Task) -> String {
+pub(super) fn words_of(task: &machines::task::Task) -> String {
     let state = match &task.state {
-        Some(task::State::Pending { placement_error }) => format!("PENDING {placement_error:?}"),
-        Some(task::State::Running { by }) => format!("RUNNING {}", by.instance_guid),
-        Some(task::State::Completed(done)) => format!("COMPLETED {:?}", Some(&done.outcome)),
-        Some(task::State::Resolving(done)) => format!("RESOLVING {:?}", Some(&done.outcome)),
+        Some(machines::task::State::Pending { placement_error }) => format!("PENDING {placement_error:?}"),
+        Some(machines::task::State::Running { by }) => format!("RUNNING {}", by.instance_guid),
+        Some(machines::task::State::Completed(done)) => format!("COMPLETED {:?}", Some(&done.outcome)),
+        Some(machines::task::State::Resolving(done)) => format!("RESOLVING {:?}", Some(&done.outcome)),
         None => "DELETED".into(),
     };
     let open = evaluations::words_of(&task.evaluations);

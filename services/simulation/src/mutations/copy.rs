@@ -8,7 +8,7 @@ use super::list::{Change, Mutation};
 use super::schemata;
 
 /// The packages that the simulation is made of.
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 12] = [
     "schemas",
     "projections",
     "services/bbs",
@@ -16,6 +16,7 @@ const PACKAGES: [&str; 11] = [
     "services/rep",
     "lib/audit",
     "lib/election",
+    "lib/machines",
     "lib/scenario",
     "lib/scripted",
     "services/simulation",

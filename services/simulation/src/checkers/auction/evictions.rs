@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
+use machines::actual::State;
+use machines::task;
 use projections::{WorkRef, World};
-use schemas::actual::{State, StopReason};
+use schemas::Timestamp;
+use schemas::actual::StopReason;
 use schemas::container::{Instance, WorkKey};
 use schemas::definition::Placement;
 use schemas::message::{Outcomes, PlacementOutcome};
@@ -12,7 +15,6 @@ use schemas::names::CellId;
 use schemas::placement::awaited_cell;
 use schemas::preemption::{Eviction, Preemptor};
 use schemas::resources::Resources;
-use schemas::{Timestamp, task};
 
 use super::known::{self, Times, name_of};
 use super::order::{self, Turn};
@@ -309,7 +311,7 @@ fn stops_for(world: &World, one: &Awaited) -> bool {
                 WorkRef::Task(guid) => format!("task {guid}"),
             };
             let for_it = |reason: &str| reason.starts_with(&format!("preempted by {name} ("));
-            let failed = matches!(&done.outcome, task::Outcome::Failed { reason } if for_it(reason));
+            let failed = matches!(&done.outcome, schemas::task::Outcome::Failed { reason } if for_it(reason));
             failed && done.by.as_ref().is_some_and(|by| by.cell_id == one.cell)
         }
         (Some(task::State::Pending { .. } | task::State::Running { .. }) | None, _) => false,

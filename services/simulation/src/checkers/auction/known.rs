@@ -5,12 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use machines::cell;
 use projections::{WorkRef, World};
 use schemas::container::WorkKey;
 use schemas::message::{Heartbeat, PerformReply, PlacementOutcome, Work};
 use schemas::names::{CellId, Incarnation, ProcessGuid};
 use schemas::resources::Resources;
-use schemas::{ActualLrpKey, Place, Refusal, Timestamp, cell};
+use schemas::{ActualLrpKey, Place, Refusal, Timestamp};
 
 /// A cell that was heard within this time, and answered, takes work (three heartbeats, docs/internals/model/auction.md); and one that was
 /// not heard for this long takes none. Clocks and messages take their time in between.

@@ -3,12 +3,12 @@
 
 use std::cmp::Ordering;
 
+use machines::actual::{Actual, State};
+use machines::process::{Process, Slot};
 use projections::World;
 use schemas::ActualLrpKey;
-use schemas::actual::{Actual, State};
 use schemas::container::WorkKey;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, Zone};
-use schemas::process::{Process, Slot};
 use schemas::resources::{Constraint, Resources};
 use schemas::rollout::{Phase, Stage};
 
