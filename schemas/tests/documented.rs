@@ -226,7 +226,7 @@ fn exec_command(process_guid: ProcessGuid, definition_id: DefinitionId) -> Clien
 }
 
 /// Returns one command of each kind, with every field set.
-fn every_command() -> Vec<ClientCommand> {
+pub(crate) fn every_command() -> Vec<ClientCommand> {
     let (lrp, job) = (lrp(), job());
     let (process_guid, task_guid) = (lrp.process_guid.clone(), job.task_guid.clone());
     let update = schemas::definition::DesiredLrpUpdate {

@@ -21,6 +21,8 @@ mod limits;
 #[cfg(test)]
 mod queries;
 #[cfg(test)]
+mod refusals;
+#[cfg(test)]
 mod rules;
 #[cfg(test)]
 mod secrets;
