@@ -5,24 +5,14 @@ use std::sync::Arc;
 use proptest::option;
 use proptest::prelude::*;
 use schemas::action::Secret;
-use schemas::container::Instance;
 use schemas::definition::{DesiredTask, Placement, TaskDefinition};
 use schemas::limits;
-use schemas::names::{InstanceGuid, TaskGuid};
+use schemas::names::TaskGuid;
 
 use crate::strategies::{any_action, any_name, any_priority, any_sandboxed, any_text, any_variables};
 
+pub(crate) use fixtures::web::{container as instance, id};
 pub(crate) use fixtures::{cell_id, definition, domain, lrp_key, net_info, place, run_action};
-
-/// Returns an id with this number.
-pub(crate) fn id(number: u128) -> uuid::Uuid {
-    uuid::Uuid::from_u128(number)
-}
-
-/// Returns a container on a cell.
-pub(crate) fn instance(number: u128, cell: &str) -> Instance {
-    Instance { instance_guid: InstanceGuid(id(number)), cell_id: cell_id(cell) }
-}
 
 /// Generates any task that a client may desire.
 pub(crate) fn any_task() -> impl Strategy<Value = DesiredTask> {

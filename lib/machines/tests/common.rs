@@ -2,23 +2,13 @@
 
 use machines::process::Process;
 use machines::task::Task;
-use schemas::container::Instance;
 use schemas::definition::{DesiredLrp, DesiredTask, Placement, TaskDefinition};
-use schemas::names::{EvaluationId, InstanceGuid};
+use schemas::names::EvaluationId;
 use schemas::process::{Outcome, Unplaced};
 use schemas::task;
 
+pub(crate) use fixtures::web::{container as instance, id};
 pub(crate) use fixtures::{cell_id, domain, net_info, place};
-
-/// Returns an id with this number.
-pub(crate) fn id(number: u128) -> uuid::Uuid {
-    uuid::Uuid::from_u128(number)
-}
-
-/// Returns a container on a cell.
-pub(crate) fn instance(number: u128, cell: &str) -> Instance {
-    Instance { instance_guid: InstanceGuid(id(number)), cell_id: cell_id(cell) }
-}
 
 /// Returns an auctioneer's report of instances that it could not place. The report names the evaluation of
 /// the first instance.
