@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 use super::bar::Bar;
 use super::names::Names;
 use super::past::Crash;
-use super::restarts::{restart_text, rollout_under_way};
+use super::restarts::restart_text;
 use super::rows::addresses;
 use super::stuck::stuck_process;
 use super::{rollout_history, waits};
@@ -158,7 +158,7 @@ async fn follow(
 /// Returns the failure of a rollout that cannot continue. `None` if a stuck instance (one of `rows`) has
 /// another definition than the rollout's target.
 fn stuck_rollout_failure(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option<Failure> {
-    let rollout = rollout_under_way(lrp)?;
+    let rollout = lrp.rollout_under_way()?;
     if rows.iter().any(|row| row.definition_id != rollout.target) {
         return None;
     }
@@ -183,7 +183,7 @@ impl FollowState {
     fn rollout_news(&mut self, snapshot: &Snapshot) -> Option<String> {
         let lrp = snapshot.lrp.as_ref()?;
         self.blocked_reason = waits::waiting_reason(lrp, &snapshot.instances);
-        let rollout = rollout_under_way(lrp)?;
+        let rollout = lrp.rollout_under_way()?;
         let name = rollout_name(rollout.kind, &rollout.target);
         let reason = rollout.reason.as_deref().map(one_line).unwrap_or_default();
         let news = match (rollout.is_paused(), reason.is_empty()) {
@@ -434,7 +434,7 @@ async fn next_snapshot(
 /// Returns the status of a process in one line.
 fn status_line(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
     let Some(lrp) = &snapshot.lrp else { return format!("process {guid} is deleted") };
-    if let Some(rollout) = rollout_under_way(lrp) {
+    if let Some(rollout) = lrp.rollout_under_way() {
         let name = rollout_name(rollout.kind, &rollout.target);
         let why = waits::waiting_reason(lrp, &snapshot.instances).unwrap_or_default();
         return format!("process {guid}: {name}, {} of {} replaced; {why}", rollout.replaced, rollout.total);

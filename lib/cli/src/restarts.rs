@@ -1,7 +1,7 @@
 //! Restart of crashed instances, as text.
 
 use schemas::crash::Attempts;
-use schemas::query::{InstanceRow, LrpRow, RolloutRow};
+use schemas::query::InstanceRow;
 use text::words::time_of_day;
 
 /// Describes when a crashed instance restarts, or why the instance does not restart.
@@ -21,9 +21,4 @@ pub(crate) fn no_restart_text(row: &InstanceRow) -> String {
 pub(crate) fn attempts_text(row: &InstanceRow) -> String {
     let attempts = |Attempts { counted, allowed }| format!(" ({counted} of {allowed} restarts)");
     row.attempts.map(attempts).unwrap_or_default()
-}
-
-/// Returns the rollout of a process. `None` if the rollout is over.
-pub(crate) fn rollout_under_way(row: &LrpRow) -> Option<&RolloutRow> {
-    row.rollout.as_ref().filter(|rollout| row.desired && !rollout.is_completed())
 }

@@ -17,8 +17,8 @@ use schemas::spec::content_id;
 use schemas::{Code, Position, desired};
 
 use super::decisions::{decisions_of, end_of_log};
+use super::find;
 use super::session::Session;
-use super::{find, restarts};
 
 /// A definition and its id.
 type NamedDefinition = (DefinitionId, Arc<Definition>);
@@ -32,7 +32,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let doing = |failure: Failure| failure.while_doing(format!("roll back process {guid}"));
     let (row, client) = session.existing(guid, "roll back").await?;
-    if restarts::rollout_under_way(&row).is_some() {
+    if row.rollout_under_way().is_some() {
         if to.is_none() {
             return session.end_rollout(guid, detach).await;
         }

@@ -29,7 +29,7 @@ use text::words::{age, count, duration_text, escape_json, mebibytes, one_line, s
 use super::monitors::MonitorFailure;
 use super::names::Names;
 use super::past::{Crash, PastRollout};
-use super::restarts::{attempts_text, no_restart_text, rollout_under_way};
+use super::restarts::{attempts_text, no_restart_text};
 use super::waits;
 
 /// Output of `muster lrp rollout status`.
@@ -65,7 +65,7 @@ pub(crate) fn lrps(rows: &[LrpRow], look: RenderOptions) -> Table {
 
 /// Returns the note on a removal or rollout in progress.
 fn lrp_note(row: &LrpRow) -> Cell {
-    match rollout_under_way(row) {
+    match row.rollout_under_way() {
         _ if !row.desired => Cell::text("being deleted"),
         Some(rollout) => Cell::text(rollout_note(rollout)),
         None => Cell::None,

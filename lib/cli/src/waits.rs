@@ -8,11 +8,11 @@ use schemas::rollout::Kind;
 use text::describe::indices;
 use text::words::{count, duration_text, one_line};
 
-use super::restarts::{restart_text, rollout_under_way};
+use super::restarts::restart_text;
 
 /// Returns the reason why the rollout of a process is not complete. `None` if no rollout is in progress.
 pub(crate) fn waiting_reason(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
-    let rollout = rollout_under_way(lrp)?;
+    let rollout = lrp.rollout_under_way()?;
     if rollout.is_paused() {
         return Some(paused_state(rollout));
     }

@@ -89,7 +89,7 @@ impl Snapshot {
                 Progress::Gone
             };
         }
-        if let Some(rollout) = lrp.rollout.as_ref().filter(|rollout| lrp.desired && !rollout.is_completed()) {
+        if let Some(rollout) = lrp.rollout_under_way() {
             return self.rollout_progress(lrp, rollout);
         }
         let ordinary = || self.ordinary();

@@ -284,6 +284,12 @@ pub struct LrpRow {
 }
 
 impl LrpRow {
+    /// Returns the rollout of the process. `None` if the rollout is over.
+    #[must_use]
+    pub fn rollout_under_way(&self) -> Option<&RolloutRow> {
+        self.rollout.as_ref().filter(|rollout| self.desired && !rollout.is_completed())
+    }
+
     /// Returns the DesiredLRP. `None` if the process is not desired, or the row was listed without its
     /// definition.
     #[must_use]

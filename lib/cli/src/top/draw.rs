@@ -12,7 +12,6 @@ use schemas::query::{CellRow, Health, InstanceRow, InstanceState, LrpRow};
 use text::words::{age, count, duration_text, mebibytes, one_line, short_id};
 
 use super::model::{Model, OpenedItem, Pane};
-use crate::restarts::rollout_under_way;
 use crate::rows::{note, state};
 
 /// Minimum size of the terminal: columns and lines.
@@ -289,7 +288,7 @@ fn processes(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: RenderO
 }
 
 fn process(row: &LrpRow, look: RenderOptions) -> Cells {
-    let rollout = match rollout_under_way(row) {
+    let rollout = match row.rollout_under_way() {
         _ if !row.desired => "being deleted".to_owned(),
         Some(rollout) => format!("{}/{} {}", rollout.replaced, rollout.total, rollout.status),
         None => String::new(),

@@ -14,7 +14,6 @@ use super::selection::Selection;
 use crate::keys::{Key, Move, movement};
 use crate::live::{event_lines, sort_by_severity};
 use crate::names::Names;
-use crate::restarts::rollout_under_way;
 
 /// Maximum number of retained events.
 const MAX_EVENTS: usize = 500;
@@ -149,7 +148,7 @@ impl Model {
         self.rates.record(seen.at, seen.position);
         let bad = |row: &LrpRow| match () {
             () if row.crashed > 0 => 0,
-            () if rollout_under_way(row).is_some() => 1,
+            () if row.rollout_under_way().is_some() => 1,
             () if row.running < row.instances || !row.desired => 2,
             () => 3,
         };
