@@ -63,11 +63,10 @@ pub(super) async fn run(args: BundleArgs, global: &Global) -> Result<(), Failure
 
 async fn pack(args: BundleArgs, global: &Global) -> Result<(), Failure> {
     let BundleArgs { around, minutes, folder } = args;
-    let folder = folder.as_path();
     let journal = inspect_journal(global).await?;
     let cluster = cluster_of(&journal).await?;
     let (window, whole) = window(&journal, moment::resolve(around)?, minutes).await?;
-    let part = PartialFolder::create(folder)?;
+    let part = PartialFolder::create(&folder)?;
     let mut sink = Sink::create(&part.path.join(LOG))?;
     let manifest = export::export_lines(&journal, cluster, whole, &mut sink).await?;
     sink.finish()?;
@@ -79,7 +78,7 @@ async fn pack(args: BundleArgs, global: &Global) -> Result<(), Failure> {
         write(&part.path.join(file), &run_report(words, global).await?)?;
     }
     write(&part.path.join("README.md"), &readme(window, &manifest))?;
-    part.commit(folder)?;
+    part.commit(&folder)?;
     Output::new(global).write_one(&manifest, |manifest, _| {
         format!(
             "{}: {} up to position {}; positions {}-{} cover the incident",

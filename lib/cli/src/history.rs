@@ -157,8 +157,8 @@ impl EventFilter<'_> {
     }
 }
 
-/// Returns the table of a history for the standard output. On a terminal, the table is no wider than the
-/// terminal.
+/// Returns the table of a history for the standard output. On a terminal, the table is at most as wide as
+/// the terminal.
 fn fitted_table(told: &[HistoryRow], of: EventFilter<'_>, look: RenderOptions) -> Table {
     let whole = table(told, of, look);
     match Screen::output_width().filter(|width| *width < whole.content_width()) {

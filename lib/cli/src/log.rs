@@ -67,7 +67,6 @@ pub(crate) enum ExportFormat {
 
 pub(super) async fn export(args: ExportArgs, global: &Global) -> Result<(), Failure> {
     let ExportArgs { file, from, to, format } = args;
-    let file = file.as_path();
     let doing = |failure: Failure| failure.while_doing("export the log");
     if format == ExportFormat::Parquet && cfg!(not(feature = "parquet")) {
         return Err(doing(no_parquet()));
@@ -76,7 +75,7 @@ pub(super) async fn export(args: ExportArgs, global: &Global) -> Result<(), Fail
     let journal = inspect_journal(global).await.map_err(doing)?;
     let work = async {
         let range = range::find(&journal, from, to).await?;
-        write(&journal, range, format, file, Output::new(global)).await
+        write(&journal, range, format, &file, Output::new(global)).await
     };
     let done = until_interrupted(Box::pin(work)).await;
     journal.close().await;
@@ -146,7 +145,6 @@ fn manifest_summary(manifest: &Manifest) -> String {
 
 pub(super) async fn import(args: ImportArgs, global: &Global) -> Result<(), Failure> {
     let ImportArgs { file, goes_on, replicas } = args;
-    let file = file.as_path();
     let doing = |failure: Failure| failure.while_doing(format!("import {}", file.display()));
     let Some(place) = journal_location(global) else {
         let why = "no destination is set: an import creates a new journal";
@@ -155,9 +153,9 @@ pub(super) async fn import(args: ImportArgs, global: &Global) -> Result<(), Fail
         ));
     };
     let work = async {
-        let manifest = import::validate(file)?;
+        let manifest = import::validate(&file)?;
         let journal = open(global, place, replicas, manifest.to).await?;
-        let done = import::import(&journal, file, &manifest, goes_on).await;
+        let done = import::import(&journal, &file, &manifest, goes_on).await;
         journal.close().await;
         done.map(|()| manifest)
     };

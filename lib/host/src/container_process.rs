@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::example_server;
 
-/// Runs this process as the shim or the example server of a container, if its arguments say so. Returns `None`
+/// Runs this process as the shim or the example server of a container, if its arguments name one. Returns `None`
 /// for every other command line.
 ///
 /// Each container has a shim that runs as long as the container. A program calls this function first, so a shim

@@ -90,9 +90,9 @@ impl Scratch<'_> {
         self.task(guid).is_some_and(|task| task.state.is_some())
     }
 
-    /// Returns the domain and epoch of a decision: a new epoch in the domain of `desired` if there are events, otherwise those of the
-    /// existing aggregate. The state machines never make a decision about an unknown guid; the domain of such
-    /// a decision would be a placeholder.
+    /// Returns the domain and epoch of a decision: a new epoch in the domain of `desired` if there are events,
+    /// otherwise those of the existing aggregate. The state machines never make a decision about an unknown
+    /// guid; the domain of such a decision would be a placeholder.
     pub(crate) fn epoch(
         &self,
         desired: Option<&Domain>,

@@ -66,6 +66,7 @@ pub(crate) trait Target {
     /// Returns the subject of the aggregate in a cluster with this many shards.
     fn subject(&self, shards: u16) -> Subject;
 
+    /// Returns the state of the aggregate, as the earlier decisions of the batch left it.
     fn state<'s>(&self, scratch: &'s Scratch<'_>) -> State<'s>;
 
     /// Returns the events of the command, without changing the scratch copy.
