@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::action::depth_of_json;
+use crate::fields::{Problems, read_json, use_integers};
 use crate::limits::MESSAGE_BYTES;
 use crate::refusal::{BadField, Code, Refusal};
 
@@ -76,8 +77,23 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Form), Refusal> {
     if depth_of_json(bytes) > MAX_JSON_DEPTH {
         return Err(invalid_message(format!("is nested deeper than {MAX_JSON_DEPTH}")));
     }
-    let message = serde_json::from_slice(bytes).map_err(|error| invalid_message(error.to_string()))?;
-    Ok((message, Form::Json))
+    decode_json(bytes).map(|message| (message, Form::Json))
+}
+
+/// Decodes JSON. A number without a fraction, such as `5.0`, is an integer.
+fn decode_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    let error = match serde_json::from_slice(bytes) {
+        Ok(message) => return Ok(message),
+        Err(error) => error.to_string(),
+    };
+    if !error.contains("floating point") {
+        return Err(invalid_message(error));
+    }
+    let problems = Problems::default();
+    let mut value = read_json(bytes, &problems)?;
+    use_integers(&mut value);
+    let value = problems.into_result(Some(value))?;
+    serde_json::from_value(value).map_err(|_| invalid_message(error))
 }
 
 fn decode_postcard<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {

@@ -35,18 +35,19 @@ pub struct Definition {
     /// Action to keep running.
     pub action: Arc<Action>,
     /// Health check. Runs with pauses that grow from 10 ms to 0.5 s until it first succeeds, then every 30 s.
+    /// Without it, an instance is healthy as soon as it runs.
     pub monitor: Option<Arc<Action>>,
     /// Time within which the monitor must first succeed, in milliseconds; 0 sets no limit.
     pub start_timeout_ms: u64,
-    /// Memory in MiB.
+    /// Memory in MiB that placement reserves.
     pub memory_mb: u64,
-    /// Disk in MiB.
+    /// Disk in MiB that placement reserves.
     pub disk_mb: u64,
     /// CPU share relative to other containers, 1 to 1024; 0 selects the default of 1024.
     pub cpu_weight: u32,
     /// Container ports that the instance listens on. Each is mapped to a host port.
     pub ports: Ports,
-    /// Time between TERM and KILL when the instance is stopped, in milliseconds.
+    /// Time between TERM and KILL when the instance is stopped, in milliseconds, 10,000 by default.
     pub grace_period_ms: u64,
     /// Deviations from the default environment of a container. Absent if there are none.
     pub sandbox: Option<Arc<Sandbox>>,
@@ -58,7 +59,7 @@ pub struct Sandbox {
     /// File system of the container: `preloaded:NAME`, `oci:FOLDER` or `oci:FOLDER:TAG`, or the path of a
     /// folder on the cell. An empty value selects the default of the cell.
     pub root_fs: String,
-    /// Network of the container.
+    /// Network of the container, `host` by default.
     pub network: Network,
     /// Archives to fetch and unpack concurrently before any program runs.
     #[serde(default)]
@@ -112,9 +113,9 @@ pub struct TaskDefinition {
     pub environment_variables: Vec<Variable>,
     /// Action to run once.
     pub action: Action,
-    /// Memory in MiB.
+    /// Memory in MiB that placement reserves.
     pub memory_mb: u64,
-    /// Disk in MiB.
+    /// Disk in MiB that placement reserves.
     pub disk_mb: u64,
     /// CPU share relative to other containers, 1 to 1024; 0 selects the default of 1024.
     pub cpu_weight: u32,
@@ -125,11 +126,11 @@ pub struct TaskDefinition {
     pub completion_callback_url: Option<crate::action::Secret>,
     /// Free text of the client.
     pub annotation: String,
-    /// Priority: work with a greater priority is placed first.
+    /// Priority, 1 to 100, 50 by default: work with a greater priority is placed first.
     pub priority: Priority,
-    /// Behaviour while no cell can take the task.
+    /// Behaviour while no cell can take the task, `fail` by default.
     pub placement: Placement,
-    /// Time between TERM and KILL when the task is cancelled, in milliseconds.
+    /// Time between TERM and KILL when the task is cancelled, in milliseconds, 10,000 by default.
     pub grace_period_ms: u64,
     /// Deviations from the default environment of a container. Absent if there are none.
     pub sandbox: Option<Arc<Sandbox>>,
@@ -176,17 +177,18 @@ pub enum Mode {
 /// "Promotion of existing DesiredLRP entities to `LRPDeployment` entities").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredLrp {
-    /// Guid of the process.
+    /// GUID of the process.
     pub process_guid: ProcessGuid,
     /// Domain of the process.
     pub domain: Domain,
-    /// Placement mode of the process.
+    /// Placement mode of the process, `replicated` by default.
     pub mode: Mode,
-    /// Desired number of instances. For a global process this is 0, because the cells determine the number.
+    /// Desired number of instances, 1 by default. The cells determine the number of a global process, for which
+    /// this is 0.
     pub instances: u32,
-    /// Priority: work with a greater priority is placed first.
+    /// Priority, 1 to 100, 50 by default: work with a greater priority is placed first.
     pub priority: Priority,
-    /// Routing data.
+    /// Routing data: any JSON for each router.
     pub routes: Routes,
     /// Free text of the client.
     pub annotation: String,
@@ -223,7 +225,7 @@ pub struct DesiredLrpUpdate {
     pub instances: Option<u32>,
     /// Priority, effective from the next placement.
     pub priority: Option<Priority>,
-    /// Routing data.
+    /// Routing data: any JSON for each router.
     pub routes: Option<Routes>,
     /// Free text of the client.
     pub annotation: Option<String>,
@@ -235,7 +237,7 @@ pub struct DesiredLrpUpdate {
 /// A task in the form in which a client creates it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredTask {
-    /// Guid of the task.
+    /// GUID of the task.
     pub task_guid: TaskGuid,
     /// Domain of the task.
     pub domain: Domain,
@@ -258,14 +260,16 @@ pub enum Overlap {
 }
 
 /// A periodic task in the form in which a client creates it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredPeriodic {
-    /// Guid of the periodic task.
+    /// GUID of the periodic task: at most 96 of the characters of names, without `--` and without `-` at the
+    /// end.
     pub periodic_guid: PeriodicGuid,
     /// Domain of the periodic task and of every task that it launches.
     pub domain: Domain,
+    #[schemars(skip)]
     pub schedule: Schedule,
-    /// Behaviour of a launch while an earlier task is PENDING or RUNNING.
+    /// Behaviour of a launch while an earlier task is PENDING or RUNNING, `skipped` by default.
     pub overlap: Overlap,
     /// Definition of each launched task.
     pub definition: Arc<TaskDefinition>,
@@ -296,20 +300,24 @@ pub enum Overflow {
 }
 
 /// A parameterised task in the form in which a client creates it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredParameterised {
-    /// Guid of the parameterised task.
+    /// GUID of the parameterised task: at most 96 of the characters of names, without `--` and without `-` at
+    /// the end.
     pub parameterised_guid: ParameterisedGuid,
     /// Domain of the parameterised task and of every task that it launches.
     pub domain: Domain,
+    /// Rule for the payload of a dispatch, `optional` by default.
     pub payload: PayloadRule,
-    /// Parameters that every dispatch must set.
+    /// Parameters that every dispatch must set, at most 64: each 1 to 64 of `A-Z a-z 0-9 _`, without a leading
+    /// digit.
     pub required_parameters: BTreeSet<String>,
     /// Parameters that a dispatch may set.
     pub optional_parameters: BTreeSet<String>,
-    /// Maximum number of launched tasks that are PENDING or RUNNING at the same time. `None` sets no limit.
+    /// Maximum number of launched tasks that are PENDING or RUNNING at the same time, 1 to 10,000. Unlimited by
+    /// default.
     pub concurrency: Option<u32>,
-    /// Behaviour of a dispatch at that limit.
+    /// Behaviour of a dispatch at that limit, `queued` by default.
     pub overflow: Overflow,
     /// Definition of each launched task, without payload and parameters.
     pub definition: Arc<TaskDefinition>,

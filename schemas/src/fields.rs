@@ -1,10 +1,13 @@
 //! Field-by-field parsing of JSON. Collects every problem, so that a refusal names all bad fields instead of
 //! only the first.
 
+mod description;
+
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -13,6 +16,10 @@ use crate::codec::MAX_JSON_DEPTH;
 use crate::limits;
 use crate::names::BadName;
 use crate::refusal::{BadField, Refusal};
+
+use description::{Description, Draft};
+
+pub(crate) use description::describe;
 
 /// Maximum number of bad fields in a refusal. If there are more, a single field "and more" stands for the
 /// rest.
@@ -24,6 +31,8 @@ const MAX_QUOTED_BYTES: usize = 300;
 #[derive(Default)]
 pub(crate) struct Problems {
     found: RefCell<Vec<BadField>>,
+    /// Definitions of a description. `None` unless a parser describes what it parses.
+    generator: Option<RefCell<SchemaGenerator>>,
 }
 
 impl Problems {
@@ -225,11 +234,13 @@ pub(crate) struct Field<'p> {
     pub(crate) value: Value,
     pub(crate) path: String,
     pub(crate) problems: &'p Problems,
+    /// Schema to write, if a parser describes what it parses.
+    draft: Option<Draft>,
 }
 
 impl<'p> Field<'p> {
     pub(crate) const fn new(value: Value, path: String, problems: &'p Problems) -> Self {
-        Self { value, path, problems }
+        Self { value, path, problems, draft: None }
     }
 
     /// Records a problem of this field and returns `None`.
@@ -252,6 +263,9 @@ impl<'p> Field<'p> {
 
     /// Returns text of at most `bytes` bytes.
     pub(crate) fn text(mut self, bytes: usize) -> Option<String> {
+        if self.records("type", "string") {
+            return self.records_limit("maxLength", bytes as u64);
+        }
         let Value::String(text) = &mut self.value else { return self.wrong_type("text") };
         let text = std::mem::take(text);
         if text.len() > bytes {
@@ -261,16 +275,24 @@ impl<'p> Field<'p> {
     }
 
     /// Returns a validated name, such as a guid.
-    pub(crate) fn name<T: TryFrom<String, Error = BadName>>(self) -> Option<T> {
+    pub(crate) fn name<T: TryFrom<String, Error = BadName> + JsonSchema>(self) -> Option<T> {
+        if self.records_type::<T>() {
+            return None;
+        }
         let (path, problems) = (self.path.clone(), self.problems);
         let text = self.text(usize::MAX)?;
         T::try_from(text).map_err(|bad| problems.add(path, bad.to_string())).ok()
     }
 
-    /// Returns an integer within a range.
+    /// Returns an integer within a range. An integer may have a fraction of 0, such as `5.0`.
     pub(crate) fn number(self, range: RangeInclusive<u64>) -> Option<u64> {
+        if self.records("type", "integer") {
+            self.records("minimum", *range.start());
+            return self.records_limit("maximum", *range.end());
+        }
         let Value::Number(number) = &self.value else { return self.wrong_type("a number") };
-        match (number.as_u64(), number.as_f64()) {
+        let whole = number.as_u64().or_else(|| number.as_f64().and_then(integral)?.try_into().ok());
+        match (whole, number.as_f64()) {
             (Some(whole), _) if range.contains(&whole) => Some(whole),
             (Some(_), _) => self.bad(format!("must be from {} to {}", range.start(), range.end())),
             (None, Some(other)) if other < 0.0 => self.bad("must not be negative"),
@@ -286,6 +308,9 @@ impl<'p> Field<'p> {
 
     /// Returns a boolean.
     pub(crate) fn boolean(self) -> Option<bool> {
+        if self.records("type", "boolean") {
+            return None;
+        }
         match &self.value {
             Value::Bool(flag) => Some(*flag),
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
@@ -307,16 +332,52 @@ impl<'p> Field<'p> {
 
     /// Returns the members of a list, each converted by `take`. `None` if any of them is bad.
     pub(crate) fn list_of<T>(self, most: usize, take: impl FnMut(Self) -> Option<T>) -> Option<Vec<T>> {
+        if self.records("type", "array") {
+            self.records_part("items", take);
+            return self.records_limit("maxItems", most as u64);
+        }
         let members = self.list(most)?;
         let taken: Vec<Option<T>> = members.into_iter().map(take).collect();
         taken.into_iter().collect()
     }
 
+    /// Returns the values of an object with at most `most` keys, which the client chooses, each converted by
+    /// `take`. `None` if any of them is bad.
+    pub(crate) fn map_of<T>(self, most: usize, take: impl Fn(String, Self) -> Option<T>) -> Option<Vec<T>> {
+        if self.records("type", "object") {
+            self.records_part("additionalProperties", |part| take(String::new(), part));
+            return self.records_limit("maxProperties", most as u64);
+        }
+        let (path, problems) = (self.path.clone(), self.problems);
+        let entries = self.entries()?;
+        if entries.len() > most {
+            problems.add(path, format!("has {} members, more than {most}", entries.len()));
+            return None;
+        }
+        let taken: Vec<Option<T>> = entries.into_iter().map(|(name, field)| take(name, field)).collect();
+        taken.into_iter().collect()
+    }
+
     /// Returns the fields of an object.
     pub(crate) fn object(mut self) -> Option<Fields<'p>> {
+        let description = self.draft.take().map(Description::new);
+        if description.is_some() {
+            let (path, left) = (self.path, Map::new());
+            return Some(Fields { path, left, known: vec![], problems: self.problems, description });
+        }
         let Value::Object(object) = &mut self.value else { return self.wrong_type("an object") };
         let left = std::mem::take(object);
-        Some(Fields { path: self.path, left, known: vec![], problems: self.problems })
+        Some(Fields { path: self.path, left, known: vec![], problems: self.problems, description })
+    }
+
+    /// Returns the values of an object with keys that the client chooses.
+    pub(crate) fn entries(self) -> Option<Vec<(String, Self)>> {
+        let fields = self.object()?;
+        let entries = fields.left.into_iter().map(|(name, value)| {
+            let path = join(&fields.path, &name);
+            (name, Field::new(value, path, fields.problems))
+        });
+        Some(entries.collect())
     }
 }
 
@@ -326,12 +387,18 @@ pub(crate) struct Fields<'p> {
     left: Map<String, Value>,
     known: Vec<&'static str>,
     problems: &'p Problems,
+    description: Option<Box<Description>>,
+}
+
+/// Returns the path of a field of an object.
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 impl<'p> Fields<'p> {
     /// Returns the path of a field.
     fn path_of(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+        join(&self.path, name)
     }
 
     /// Returns the list that problems are added to.
@@ -357,6 +424,9 @@ impl<'p> Fields<'p> {
         name: &'static str,
         take: impl FnOnce(Field<'p>) -> Option<T>,
     ) -> Option<T> {
+        if self.description.is_some() {
+            return self.describe(name, true, take);
+        }
         let field = self.take(name);
         if field.is_none() {
             self.bad(name, "is missing");
@@ -371,6 +441,9 @@ impl<'p> Fields<'p> {
         otherwise: T,
         take: impl FnOnce(Field<'p>) -> Option<T>,
     ) -> Option<T> {
+        if self.description.is_some() {
+            return self.describe(name, false, take);
+        }
         self.take(name).map_or(Some(otherwise), take)
     }
 
@@ -388,7 +461,8 @@ impl<'p> Fields<'p> {
     /// A field in `not_honoured` is known, but Muster does not support it. The problem of such a field
     /// contains the advice from that list. If the value of the field has no effect, there is no problem. The
     /// problem of an unknown field suggests the nearest known name.
-    pub(crate) fn finish(self, not_honoured: &[(&str, &str)]) {
+    pub(crate) fn finish(mut self, not_honoured: &[(&str, &str)]) {
+        self.describe_object();
         for (name, value) in &self.left {
             let refused = not_honoured.iter().find(|(known, _)| known == name);
             let problem = match (refused, nearest(name, &self.known)) {
@@ -401,14 +475,25 @@ impl<'p> Fields<'p> {
             self.bad(name, problem);
         }
     }
+}
 
-    /// Returns the remaining fields, for objects with keys that the client chooses.
-    pub(crate) fn into_entries(self) -> Vec<(String, Field<'p>)> {
-        let entries = self.left.into_iter().map(|(name, value)| {
-            let path = if self.path.is_empty() { name.clone() } else { format!("{}.{name}", self.path) };
-            (name, Field::new(value, path, self.problems))
-        });
-        entries.collect()
+/// Returns a number without a fraction as an integer, if a floating-point number can represent each integer up
+/// to this size.
+pub(crate) fn integral(number: f64) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let is_whole = number.fract() == 0.0 && number.abs() <= EXACT;
+    is_whole.then(|| format!("{:.0}", number + 0.0).parse().ok()).flatten()
+}
+
+/// Replaces each number without a fraction by an integer.
+pub(crate) fn use_integers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            *value = number.as_f64().and_then(integral).map_or_else(|| value.clone(), Value::from);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Array(list) => list.iter_mut().for_each(use_integers),
+        Value::Object(object) => object.values_mut().for_each(use_integers),
     }
 }
 

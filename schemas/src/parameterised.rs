@@ -28,9 +28,9 @@ const KEY_VARIABLE: &str = "MUSTER_DISPATCH_KEY";
 /// Content of a dispatch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dispatch {
-    /// Payload for the task, in base64.
+    /// Payload for the task, at most 16 KiB, in base64 with padding.
     pub payload: Option<Secret>,
-    /// Named values for the task, sorted by name.
+    /// Named values for the task, sorted by name: at most 64 of at most 16 KiB together. They cannot be secret.
     pub parameters: Vec<Variable>,
     /// Idempotency key. A dispatch with a known key refers to the earlier dispatch.
     pub key: Option<DispatchKey>,

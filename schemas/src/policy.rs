@@ -12,13 +12,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Rules by which a rollout replaces instances.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UpdatePolicy {
-    /// Number of indices that are in replacement at once.
+    /// Number of indices that are in replacement at once: a number, or a percentage of the instances such as
+    /// `"25%"`. 1 by default.
     pub parallelism: Parallelism,
     /// Delay between the replacement of one index and the start of the next, in milliseconds.
     pub delay_ms: u64,
     /// Order of the two steps at an index: the start of the new instance and the stop of the old one.
+    /// `start-first` by default.
     pub order: UpdateOrder,
-    /// Reaction to a failing definition.
+    /// Reaction to a failing definition, `hold` by default.
     pub failure_action: FailureAction,
     /// Time that a new instance has to be RUNNING before it counts as healthy, in milliseconds. The old
     /// instance is stopped after this time.
@@ -26,7 +28,7 @@ pub struct UpdatePolicy {
     /// Fraction of the indices that may fail. If more indices fail, `failure_action` is carried out.
     pub max_failure_ratio: Ratio,
     /// Time limit for the replacement of one index, in milliseconds. After this time the next index starts.
-    /// The limit applies only if the definition is known to work. 0: no limit.
+    /// The limit applies only if the definition is known to work. 600,000 by default, 0 for no limit.
     pub index_deadline_ms: u64,
     /// Number of replaced indices after which the rollout pauses. If unset, the rollout does not pause for
     /// this reason.
@@ -227,12 +229,12 @@ impl UpdatePolicy {
 /// crashes: their instances start elsewhere regardless of this policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RestartPolicy {
-    /// Crashes after which the instance is restarted.
+    /// Crashes after which the instance is restarted, `any` by default.
     pub condition: RestartCondition,
     /// Delay of each restart, in milliseconds. If unset, the crash policy determines the delay. If an
     /// instance crashes before it is RUNNING, the delay of the crash policy is the minimum.
     pub delay_ms: Option<u32>,
-    /// Maximum number of restarts of an index with one definition. If unset, the number of restarts is
+    /// Maximum number of restarts of an index with one definition, 1 to 100. If unset, the number of restarts is
     /// unlimited with `delay_ms`, and limited by the crash policy without `delay_ms`.
     pub max_attempts: Option<u32>,
     /// Period within which restarts are counted, in milliseconds. 0: the period is unlimited.
@@ -285,14 +287,15 @@ impl RestartPolicy {
 /// The policies of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Policies {
-    /// Rules for updates.
+    /// Rules for the replacement of instances by an update.
     pub update: UpdatePolicy,
-    /// Rules for rollbacks.
+    /// Rules for the replacement of instances by a rollback. Their `failure_action` is `pause` by default and
+    /// cannot be `rollback`.
     pub rollback: UpdatePolicy,
     /// Minimum number of instances that a rollout leaves RUNNING. If unset, a start-first rollout leaves all
     /// instances RUNNING, and a stop-first rollout leaves all instances RUNNING except those in replacement.
     pub min_running: Option<u32>,
-    /// Number of ended containers per index that queries can show. If unset, the limit of the cluster
+    /// Number of ended containers per index that queries can show, 0 to 100. If unset, the limit of the cluster
     /// applies. No other behaviour depends on this number.
     pub history_limit: Option<u32>,
     /// Rules for restarts of crashed instances.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
@@ -73,7 +74,8 @@ pub enum Command {
 }
 
 /// Reason for replacing every instance by a new instance with the same definition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename_all = "snake_case")]
 pub enum Purpose {
     /// To restart the instances.
     #[default]

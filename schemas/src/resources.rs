@@ -113,7 +113,7 @@ impl Resources {
 /// Requirements of a definition on a cell, apart from resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Constraint {
-    /// Stack that the cell has to offer. `None` accepts every cell.
+    /// Stack that the cell has to offer. Without it, cells of every stack are accepted.
     pub stack: Option<Stack>,
     /// Tags of the cell. The cell must carry exactly these tags.
     pub placement_tags: BTreeSet<PlacementTag>,

@@ -36,11 +36,12 @@ pub struct Rules {
 /// Rule about one attribute of cells, or about the number of instances per cell or attribute value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Rule {
-    /// Attribute that the rule is about. `None` if the rule is about cells.
+    /// Attribute that the rule is about. Absent with `distinct_cell`, which is about cells.
     pub attribute: Option<AttributeName>,
-    /// Comparison that the rule makes.
+    /// Comparison that the rule makes, `=` by default.
     pub operator: Operator,
-    /// Text that the attribute is compared with. Empty if the operator needs no text.
+    /// Text that the attribute is compared with. Empty if the operator needs no text. With `distinct_cell` and
+    /// `distinct_attribute`, the maximum number of instances, 1 by default.
     pub value: Operand,
 }
 
@@ -228,7 +229,7 @@ pub struct Affinity {
 pub struct Spread {
     /// Name of the attribute.
     pub attribute: AttributeName,
-    /// Weight relative to other spreads, 1 to 100.
+    /// Weight relative to other spreads, 1 to 100, 50 by default.
     pub weight: u8,
     /// Desired percentage of the instances for each value. Values without a percentage share the remaining
     /// instances evenly.

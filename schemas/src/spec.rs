@@ -42,7 +42,7 @@ use crate::resources::Constraint;
 use crate::rules::ONE_PER_CELL;
 use crate::secret;
 
-pub use commands::{ClientCommand, PeriodicAction, client_command};
+pub use commands::{ClientCommand, PeriodicAction, body_schema, client_command, envelope_schema};
 pub use parameterised::payload;
 pub use sealing::{item, item_to_json, to_seal};
 
@@ -388,7 +388,9 @@ fn take_domain(field: Field<'_>) -> Option<Item> {
 
 /// Parses a domain and the duration of its freshness in milliseconds.
 fn take_freshness(field: Field<'_>) -> Option<(Domain, Option<u64>)> {
-    let mut fields = field.object()?;
+    let mut fields = field.object_named("DomainUpsert", "A request to mark a domain as fresh.")?;
+    fields.document("domain", "Name of the domain. Must be the domain of the subject.");
+    fields.document("ttl_ms", "Duration in milliseconds. By default the domain stays fresh forever.");
     let domain = fields.required("domain", Field::name);
     let ttl_ms = fields.optional("ttl_ms", |field| field.number(0..=limits::DURATION_MS));
     fields.finish(&[]);
@@ -416,7 +418,7 @@ fn must_domain(fields: &mut Fields<'_>, default_domain: DefaultDomain<'_>) -> Op
 fn take_lrp(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option<DesiredLrp> {
     check_size(&root);
     let (path, problems) = (root.path.clone(), root.problems);
-    let mut fields = root.object()?;
+    let mut fields = root.object_of::<DesiredLrp>("LrpDesire")?;
     let process_guid = fields.required("process_guid", Field::name);
     let domain = must_domain(&mut fields, default_domain);
     let mode = fields.with_default("mode", Mode::Replicated, |field| policies::take_word(field, &MODES));
@@ -455,6 +457,7 @@ fn take_lrp(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option<Desire
 }
 
 fn take_definition(fields: &mut Fields<'_>) -> Option<Definition> {
+    fields.document_by::<Definition>();
     let constraint = take_constraint(fields);
     let environment_variables = take_environment(fields);
     let setup = fields.optional("setup", actions::take);
@@ -493,7 +496,7 @@ fn take_definition(fields: &mut Fields<'_>) -> Option<Definition> {
 fn take_task(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option<DesiredTask> {
     check_size(&root);
     let (path, problems) = (root.path.clone(), root.problems);
-    let mut fields = root.object()?;
+    let mut fields = root.object_of::<DesiredTask>("TaskDesire")?;
     let task_guid = fields.required("task_guid", periodic::take_task_guid);
     let domain = must_domain(&mut fields, default_domain);
     let definition = take_task_definition(&mut fields);
@@ -504,10 +507,12 @@ fn take_task(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option<Desir
 }
 
 fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
+    fields.document_by::<TaskDefinition>();
     let constraint = take_constraint(fields);
     if let Some(rules) = constraint.as_ref().and_then(|constraint| constraint.rules.as_deref()) {
         rules::check_single_instance(rules, "a task has one instance", fields);
     }
+    fields.leave_out("spread");
     let environment_variables = take_environment(fields);
     let action = fields.required("action", actions::take);
     let memory_mb = fields.with_default("memory_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
@@ -544,6 +549,7 @@ fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
 }
 
 fn take_constraint(fields: &mut Fields<'_>) -> Option<Constraint> {
+    fields.document_by::<Constraint>();
     let stack = fields.optional("stack", Field::name);
     let placement_tags = fields.with_default("placement_tags", BTreeSet::new(), take_tags);
     let walls = fields.with_default("isolation", BTreeSet::new(), sandbox::take_isolation);
@@ -553,6 +559,7 @@ fn take_constraint(fields: &mut Fields<'_>) -> Option<Constraint> {
 
 fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {
     let mut set = BTreeSet::new();
+    field.records("uniqueItems", true);
     field.list_of(limits::PLACEMENT_TAGS, |field| {
         let (path, problems) = (field.path.clone(), field.problems);
         if !set.insert(field.name::<PlacementTag>()?) {
@@ -565,6 +572,7 @@ fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {
 
 /// Parses `environment_variables`, or its short form `env`.
 fn take_environment(fields: &mut Fields<'_>) -> Option<Vec<Variable>> {
+    fields.document("env", "Short name of `environment_variables`.");
     // Both fields are taken before either field is checked. Otherwise an error in one field would report the
     // other field as unknown.
     let long = fields.optional("environment_variables", actions::take_variables);
@@ -602,12 +610,16 @@ fn take_instances(field: Field<'_>) -> Option<u32> {
 }
 
 fn take_priority(field: Field<'_>) -> Option<Priority> {
+    if field.records_type::<Priority>() {
+        return None;
+    }
     let number = field.number(limits::MIN_PRIORITY.into()..=limits::MAX_PRIORITY.into())?;
     u8::try_from(number).ok().and_then(Priority::new)
 }
 
 fn take_ports(field: Field<'_>) -> Option<Vec<u16>> {
     let mut seen = BTreeSet::new();
+    field.records("uniqueItems", true);
     field.list_of(limits::PORTS, |field| {
         let (path, problems) = (field.path.clone(), field.problems);
         let port = u16::try_from(field.number(1..=65_535)?).ok()?;
@@ -619,8 +631,11 @@ fn take_ports(field: Field<'_>) -> Option<Vec<u16>> {
 }
 
 fn take_routes(field: Field<'_>) -> Option<Routes> {
+    if field.records("type", "object") {
+        return None;
+    }
     let (path, problems) = (field.path.clone(), field.problems);
-    let entries = field.object()?.into_entries();
+    let entries = field.entries()?;
     let routes: Routes = entries.into_iter().map(|(name, data)| (name, data.value.to_string())).collect();
     let bytes: usize = routes.iter().map(|(name, text)| name.len() + text.len()).sum();
     if bytes > limits::ROUTES_BYTES {
@@ -672,15 +687,26 @@ fn take_url_text(field: Field<'_>) -> Option<String> {
 }
 
 fn take_placement(field: Field<'_>) -> Option<Placement> {
-    if let Value::String(word) = &field.value {
-        return match word.as_str() {
-            "fail" => Some(Placement::Fail),
-            _ => field.bad(r#"must be "fail" or {"queue": {"deadline_ms": ..}}"#),
-        };
+    let text = "Behaviour of a task that cannot be placed: `fail`, or to wait for room until a deadline.";
+    field.defined("PlacementSpec", text, |field| field.either(Value::is_string, take_fail, take_queue))
+}
+
+fn take_fail(field: Field<'_>) -> Option<Placement> {
+    if field.records("const", "fail") {
+        return None;
     }
+    match field.value.as_str() {
+        Some("fail") => Some(Placement::Fail),
+        Some(_) | None => field.bad(r#"must be "fail" or {"queue": {"deadline_ms": ..}}"#),
+    }
+}
+
+fn take_queue(field: Field<'_>) -> Option<Placement> {
     let mut fields = field.object()?;
+    fields.document("queue", "Wait for free resources, and fail at the deadline.");
     let placement = fields.required("queue", |field| {
         let mut queue = field.object()?;
+        queue.document("deadline_ms", "Time from the creation of the task to the deadline, in milliseconds.");
         let deadline_ms = queue.required("deadline_ms", |field| field.number(1..=limits::DURATION_MS));
         queue.finish(&[]);
         Some(Placement::Queue { deadline_ms: deadline_ms? })
@@ -691,6 +717,7 @@ fn take_placement(field: Field<'_>) -> Option<Placement> {
 
 /// Parses changes to a process. The process guid is parsed separately.
 fn take_update(fields: &mut Fields<'_>) -> Option<DesiredLrpUpdate> {
+    fields.document_by::<DesiredLrpUpdate>();
     let instances = fields.optional("instances", take_instances);
     let priority = fields.optional("priority", take_priority);
     let routes = fields.optional("routes", take_routes);
@@ -707,11 +734,13 @@ fn take_update(fields: &mut Fields<'_>) -> Option<DesiredLrpUpdate> {
 
 /// Parses the definition of an update and its id. The default id is derived from the content.
 fn take_new_definition(fields: &mut Fields<'_>) -> Option<Option<(DefinitionId, Arc<Definition>)>> {
+    fields.document("definition_id", "Id of the definition. The default is derived from its content.");
+    fields.document("definition", "New definition. Starts a rollout, unless every instance already runs it.");
     let definition_id = fields.optional("definition_id", Field::name::<DefinitionId>);
     let definition = fields.optional("definition", |field| {
         check_size(&field);
         let (path, problems) = (field.path.clone(), field.problems);
-        let mut fields = field.object()?;
+        let mut fields = field.object_of::<Definition>("DefinitionSpec")?;
         let definition = take_definition(&mut fields);
         fields.finish(UNSUPPORTED_FIELDS);
         let definition = definition?;

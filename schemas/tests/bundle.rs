@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use fixtures::pages::{WRITE_VARIABLE, may_write};
 use schemas::Entry;
 use schemas::exec::ExecIoReply;
-use schemas::message::{Ack, Answer, Envelope};
+use schemas::message::{Ack, Answer};
 use schemas::published::PublishedSchemas;
 use schemas::verb::QueryVerb;
 use serde_json::{Map, Value, json};
@@ -23,12 +23,6 @@ const MAX_LINES: usize = 15_500;
 
 /// Prefix of a reference to a definition.
 const DEFS: &str = "#/$defs/";
-
-/// Bodies of equal structure, with the name and the description of the definition that they share.
-const SHARED_BODIES: [(&[&str], &str, &str); 2] = [
-    (&["LrpRemove", "LrpSteer"], "ProcessCommand", "Body of a command that only names a process."),
-    (&["TaskCancel", "TaskResolve"], "TaskCommand", "Body of a command that only names a task."),
-];
 
 type Definitions = Map<String, Value>;
 
@@ -49,7 +43,7 @@ fn generate() -> Value {
     // Types of messages come first, so that they name the definitions that they share with stored types.
     let bodies = bodies(&mut schemas);
     let queries = query_schemas(&mut schemas);
-    let (envelope, done) = (schemas.schema_for::<Envelope>(), schemas.schema_for::<Answer<Ack>>());
+    let (envelope, done) = (schemas.envelope(), schemas.schema_for::<Answer<Ack>>());
     schemas.schema_for::<ExecIoReply>();
     let entry = schemas.schema_for::<Entry>();
     let mut defs = schemas.definitions();
@@ -59,7 +53,6 @@ fn generate() -> Value {
         .map(|(name, body)| (name.as_str(), resolve_in(&defs, body)["description"].clone()))
         .collect();
     share_definitions(&mut defs);
-    share_bodies(&mut defs);
     share_refusal(&mut defs);
     let commands: Map<String, Value> = bodies
         .iter()
@@ -140,17 +133,8 @@ fn without_number(name: &str) -> &str {
     name.trim_end_matches(|digit: char| digit.is_ascii_digit())
 }
 
-fn share_bodies(defs: &mut Definitions) {
-    for (bodies, name, meaning) in SHARED_BODIES {
-        let mut shared = defs[bodies[0]].clone();
-        shared["description"] = meaning.into();
-        replace_definitions(defs, &bodies.iter().map(|body| ((*body).to_owned(), name.to_owned())).collect());
-        defs.insert(name.to_owned(), shared);
-    }
-}
-
 /// Removes the definitions that are keys of `replacements`, and refers to the values instead.
-fn replace_definitions(defs: &mut Definitions, replacements: &BTreeMap<String, String>) {
+pub(crate) fn replace_definitions(defs: &mut Definitions, replacements: &BTreeMap<String, String>) {
     defs.retain(|name, _| !replacements.contains_key(name));
     for_each_reference(defs.values_mut(), &mut |target| {
         if let Some(name) = target.strip_prefix(DEFS).and_then(|name| replacements.get(name)) {
@@ -176,8 +160,6 @@ fn for_each_reference<'a>(schemas: impl Iterator<Item = &'a mut Value>, visit: &
 
 /// Adds the message of the commands with this body, and returns a reference to it.
 fn add_message(defs: &mut Definitions, envelope: &Value, body: &str) -> Value {
-    let shared = SHARED_BODIES.iter().find(|(bodies, ..)| bodies.contains(&body));
-    let body = shared.map_or(body, |(_, name, _)| name);
     let name = format!("{body}Message");
     let meaning = "Metadata of the command. May be left out.";
     let message = json!({

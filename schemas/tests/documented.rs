@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use schemars::{JsonSchema, SchemaGenerator};
 use schemas::exec::{ExecIo, ExecIoReply};
 use schemas::health::ContainerHealth;
-use schemas::message::{Answer, Envelope, QuarantineEntry, Reshard, SwitchPreemption};
-use schemas::names::{DefinitionId, Domain, EvaluationId, ProcessGuid};
+use schemas::message::{Answer, QuarantineEntry, Reshard, SwitchPreemption};
+use schemas::names::{CellId, DefinitionId, Domain, EvaluationId, ProcessGuid};
 use schemas::process::{Purpose, RolloutControl};
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
@@ -29,14 +29,8 @@ use serde_json::{Map, Value, json};
 
 use fixtures::pages::check_tables;
 
-use crate::bundle::{bundle, resolve};
+use crate::bundle::{bundle, replace_definitions, resolve};
 use crate::golden::{dispatch, exec, job, lrp, parameterised, periodic};
-use crate::shapes::{
-    CellEvacuate, DomainUpsert, Environment, InstanceExec, LrpActivate, LrpDesire, LrpRemove, LrpRestart,
-    LrpRetire, LrpRetry, LrpSteer, LrpUpdate, ParameterisedDesire, ParameterisedDispatch,
-    ParameterisedRemove, ParameterisedWithdraw, PeriodicAction, PeriodicDesire, TaskCancel, TaskDesire,
-    TaskResolve, TaskRetry,
-};
 
 /// Types of queries, described in `queries.md`.
 const QUERY_TYPES: [&str; 6] = ["Filter", "Show", "ReadEvents", "ReadLogs", "ReadFiles", "ExecIo"];
@@ -93,51 +87,56 @@ impl Schemas {
         self.answer_of::<ShowAnswer<T>>()
     }
 
+    pub(crate) fn envelope(&mut self) -> Value {
+        spec::envelope_schema(&mut self.generator)
+    }
+
     pub(crate) fn definitions(mut self) -> Map<String, Value> {
-        let environment = self.schema_for::<Option<Environment>>();
         let mut definitions = self.generator.take_definitions(true);
-        // The environment variables of a program are a list or an object, as in a spec.
-        if let Some(env) = definitions.get_mut("Run").and_then(|run| run.pointer_mut("/properties/env")) {
-            let meaning = env["description"].clone();
-            *env = environment;
-            env["description"] = meaning;
-        }
+        share_actions(&mut definitions);
         definitions
     }
+}
+
+/// Types of actions. Rows show actions in the form in which specs contain them.
+const ACTIONS: [&str; 10] = [
+    "Action",
+    "Download",
+    "EmitProgress",
+    "Group",
+    "ResourceLimits",
+    "Run",
+    "Timeout",
+    "Try",
+    "Upload",
+    "Variable",
+];
+
+/// Gives the actions of rows the schemas of the actions of specs.
+fn share_actions(definitions: &mut Map<String, Value>) {
+    let in_specs = |name: &str| format!("{name}Spec");
+    let shared: BTreeMap<String, String> =
+        ACTIONS.iter().map(|name| (in_specs(name), (*name).to_owned())).collect();
+    for name in ACTIONS {
+        let schema = definitions[&in_specs(name)].take();
+        definitions.insert(name.to_owned(), schema);
+    }
+    replace_definitions(definitions, &shared);
+}
+
+/// Body of a command that only names a cell.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct CellCommand {
+    /// Id of the cell.
+    cell_id: CellId,
 }
 
 /// Returns every command with the schema of its body.
 pub(crate) fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
     let of_client = ClientVerb::ALL.map(|verb| {
-        let body = match verb {
-            ClientVerb::LrpDesire => schemas.schema_for::<LrpDesire>(),
-            ClientVerb::LrpUpdate => schemas.schema_for::<LrpUpdate>(),
-            ClientVerb::LrpActivate => schemas.schema_for::<LrpActivate>(),
-            ClientVerb::LrpRestart => schemas.schema_for::<LrpRestart>(),
-            ClientVerb::LrpPause | ClientVerb::LrpResume | ClientVerb::LrpRollback => {
-                schemas.schema_for::<LrpSteer>()
-            }
-            ClientVerb::LrpRemove => schemas.schema_for::<LrpRemove>(),
-            ClientVerb::LrpRetire => schemas.schema_for::<LrpRetire>(),
-            ClientVerb::InstanceExec => schemas.schema_for::<InstanceExec>(),
-            ClientVerb::LrpRetry => schemas.schema_for::<LrpRetry>(),
-            ClientVerb::TaskDesire => schemas.schema_for::<TaskDesire>(),
-            ClientVerb::TaskCancel => schemas.schema_for::<TaskCancel>(),
-            ClientVerb::TaskResolve => schemas.schema_for::<TaskResolve>(),
-            ClientVerb::TaskRetry => schemas.schema_for::<TaskRetry>(),
-            ClientVerb::PeriodicDesire | ClientVerb::PeriodicUpdate => schemas.schema_for::<PeriodicDesire>(),
-            ClientVerb::PeriodicPause
-            | ClientVerb::PeriodicResume
-            | ClientVerb::PeriodicLaunch
-            | ClientVerb::PeriodicRemove => schemas.schema_for::<PeriodicAction>(),
-            ClientVerb::ParameterisedDesire | ClientVerb::ParameterisedUpdate => {
-                schemas.schema_for::<ParameterisedDesire>()
-            }
-            ClientVerb::ParameterisedDispatch => schemas.schema_for::<ParameterisedDispatch>(),
-            ClientVerb::ParameterisedWithdraw => schemas.schema_for::<ParameterisedWithdraw>(),
-            ClientVerb::ParameterisedRemove => schemas.schema_for::<ParameterisedRemove>(),
-            ClientVerb::DomainUpsert => schemas.schema_for::<DomainUpsert>(),
-        };
+        let body = spec::body_schema(verb, &mut schemas.generator);
         (name(verb.noun_and_verb()), body)
     });
     let of_operator = OperatorVerb::ALL.map(|verb| {
@@ -146,7 +145,7 @@ pub(crate) fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             | OperatorVerb::CellCordon
             | OperatorVerb::CellUncordon
             | OperatorVerb::CellForget
-            | OperatorVerb::CellAcceptLog => schemas.schema_for::<CellEvacuate>(),
+            | OperatorVerb::CellAcceptLog => schemas.schema_for::<CellCommand>(),
             OperatorVerb::ClusterPreemption => schemas.schema_for::<SwitchPreemption>(),
             OperatorVerb::ClusterShards => schemas.schema_for::<Reshard>(),
             OperatorVerb::DomainLimit => schemas.schema_for::<LimitDomain>(),
@@ -215,7 +214,7 @@ pub(crate) fn name((noun, verb): (&str, &str)) -> String {
 }
 
 /// Returns a validator for the messages of one command.
-fn validator(command: &str) -> jsonschema::Validator {
+pub(crate) fn validator(command: &str) -> jsonschema::Validator {
     let mut schema = bundle()["commands"][command]["request"].clone();
     schema["$defs"] = bundle()["$defs"].clone();
     jsonschema::validator_for(&schema).unwrap()
@@ -327,14 +326,10 @@ fn command_body_has_exactly_the_fields_of_its_schema() {
             .unwrap()
             .keys()
             .map(String::as_str)
-            .filter(|name| !["env", "rootfs", "egress_rules"].contains(name))
+            .filter(|name| !["env", "rootfs", "egress_rules", "mode"].contains(name))
             .collect();
         let sent: BTreeSet<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(
-            told, sent,
-            "{called}: tests/shapes.rs differs from the fields that are parsed and \
-                                written"
-        );
+        assert_eq!(told, sent, "{called}: the fields that are parsed differ from those that are written");
         assert_fields_are_known(&command, properties.unwrap().keys().map(String::as_str));
     }
 }
@@ -363,7 +358,7 @@ fn assert_fields_are_known<'a>(command: &ClientCommand, fields: impl Iterator<It
 fn tables() -> BTreeMap<&'static str, String> {
     let mut schemas = Schemas::new();
     let bodies = bodies(&mut schemas);
-    let (envelope, refusal) = (schemas.schema_for::<Envelope>(), schemas.schema_for::<Refusal>());
+    let (envelope, refusal) = (schemas.envelope(), schemas.schema_for::<Refusal>());
     let asked = [
         schemas.schema_for::<Filter>(),
         schemas.schema_for::<Show>(),
@@ -491,14 +486,14 @@ fn fields(defs: &Map<String, Value>, of: &str) -> String {
         text.push_str("| field | type | meaning |\n|---|---|---|\n");
         for (field, schema) in properties {
             let must = if required.contains(&json!(field)) { "" } else { ", may be left out" };
-            let (kind, meaning) = (kind(defs, schema), meaning(schema));
+            let (kind, meaning) = (kind(defs, schema).replace(" or null", ""), meaning(schema));
             writeln!(text, "| `{field}` | {kind}{must} | {meaning} |").unwrap();
         }
     } else {
         text.push_str("One of these:\n\n| form | meaning |\n|---|---|\n");
         let forms = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array());
         for form in forms.unwrap_or_else(|| panic!("{of} has neither fields nor forms: {schema}")) {
-            writeln!(text, "| {} | {} |", kind(defs, form), meaning(form)).unwrap();
+            writeln!(text, "| {} | {} |", kind(defs, form), meaning_of_form(form)).unwrap();
         }
     }
     text.push('\n');
@@ -509,6 +504,12 @@ fn meaning(schema: &Value) -> String {
     let text = schema["description"].as_str().unwrap_or_default();
     let text = text.replace("[`", "`").replace("`]", "`").replace("\n\n", " ").replace('\n', " ");
     text.replace('|', "\\|").replace("crate::", "")
+}
+
+/// Returns the meaning of a form, or of its only property.
+fn meaning_of_form(form: &Value) -> String {
+    let property = form["properties"].as_object().and_then(|all| all.values().next());
+    property.filter(|_| form.get("description").is_none()).map_or_else(|| meaning(form), meaning)
 }
 
 /// Returns the page that describes a type.
@@ -553,7 +554,10 @@ fn kind(defs: &Map<String, Value>, schema: &Value) -> String {
     match schema["type"].as_str() {
         Some("string") if schema["format"] == "date-time" => "time".into(),
         Some("string") => "text".into(),
-        Some("integer" | "number") => "number".into(),
+        Some("integer" | "number") => match (schema["minimum"].as_i64(), schema["maximum"].as_i64()) {
+            (Some(least), Some(most)) => format!("number from {least} to {most}"),
+            (_, _) => "number".into(),
+        },
         Some("boolean") => "true or false".into(),
         Some("null") => "null".into(),
         Some("array") => format!("list of {}", kind(defs, &schema["items"])),

@@ -27,7 +27,6 @@ mod rules;
 #[cfg(test)]
 mod secrets;
 #[cfg(test)]
-mod shapes;
 #[cfg(test)]
 mod sight;
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! Tests of every limit on client input: the limit itself is accepted, and one more is refused.
 
 use schemas::action::{Action, Sealed, Secret, Variable, variable_faults};
-use schemas::codec::{self, Form};
+use schemas::codec::{self, Form, decode};
 use schemas::entry::Entry;
 use schemas::limits;
+use schemas::query::ReadEvents;
 use schemas::refusal::Refusal;
 use schemas::spec::{self, client_command};
 use serde_json::{Value, json};
 
 use crate::common::domain;
+use crate::documented::validator;
 
 fn text(bytes: usize) -> Value {
     "x".repeat(bytes).into()
@@ -175,6 +177,38 @@ fn task_limits() -> Vec<Limit> {
     ]
 }
 
+/// Parts of the problems that the JSON Schemas of commands do not cover: sums over several values, the depth,
+/// and the texts of values that may be secret.
+const BEYOND_SCHEMAS: [&str; 6] = [
+    "has more than 256",
+    "is larger than",
+    "routes: has",
+    "nested deeper",
+    "callback_url: has",
+    "must be a URL",
+];
+
+/// Checks that numbers without a fraction are integers, in specs and in queries.
+#[test]
+fn number_without_fraction_is_integer() {
+    let spec = |instances: Value, weight: Value| {
+        let affinity = json!({"attribute": "zone", "value": "z1", "weight": weight});
+        let action = json!({"run": {"path": "a"}});
+        let spec = json!({"process_guid": "web", "domain": "apps", "action": action, "instances": instances,
+            "affinities": [affinity], "routes": {"r": 5.0}});
+        spec::lrp(spec)
+    };
+    let lrp = spec(json!(5.0), json!(-7.0)).unwrap();
+    let rules = lrp.definition.constraint.rules.as_ref().unwrap();
+    assert_eq!((lrp.instances, rules.affinities[0].weight, lrp.routes["r"].as_str()), (5, -7, "5.0"));
+    assert_eq!(refused(spec(json!(5.5), json!(7))), ["instances: must be a whole number"]);
+    assert_eq!(refused(spec(json!(1e300), json!(7))), ["instances: must be a whole number"]);
+    let limit = |text: &str| decode::<ReadEvents>(text.as_bytes()).map(|(read, _)| read.limit);
+    assert_eq!(limit(r#"{"limit": 5.0}"#), Ok(Some(5)));
+    assert!(limit(r#"{"limit": 5.5}"#).is_err());
+    assert!(limit(r#"{"limit": 5.0, "limit": 6}"#).is_err());
+}
+
 #[test]
 fn value_at_limit_is_accepted_and_beyond_it_refused() {
     let action = || json!({"run": {"path": "a"}});
@@ -187,6 +221,19 @@ fn value_at_limit_is_accepted_and_beyond_it_refused() {
         refused(spec::task(with(spec, name, value)))
     };
     let none: Vec<String> = vec![];
+    let of_lrps = common_limits().into_iter().chain(lrp_limits()).map(|limit| ("lrp.desire", limit));
+    let of_tasks = common_limits().into_iter().chain(task_limits()).map(|limit| ("task.desire", limit));
+    for (command, (name, good, bad, problem)) in of_lrps.chain(of_tasks) {
+        let schema = validator(command);
+        let is_valid = |value| {
+            let guid = if command == "lrp.desire" { "process_guid" } else { "task_guid" };
+            let spec = json!({guid: "a", "domain": "apps", "action": action()});
+            schema.is_valid(&json!({"body": with(spec, name, value)}))
+        };
+        assert!(is_valid(good), "{command} {name}: the schema refuses the limit");
+        let is_beyond_schemas = BEYOND_SCHEMAS.iter().any(|part| problem.contains(part));
+        assert_eq!(is_valid(bad), is_beyond_schemas, "{command} {name}: {problem}");
+    }
     for (name, good, bad, problem) in common_limits().into_iter().chain(lrp_limits()) {
         assert_eq!((lrp(name, good), lrp(name, bad)), (none.clone(), vec![problem.to_owned()]), "lrp {name}");
     }
@@ -330,7 +377,7 @@ fn each_nested_action_counts_as_level() {
             matches!(&faults[..], [(_, deep)] if deep == "is nested deeper than 16"),
             "{word}: {faults:?}"
         );
-        let row = |depth| codec::decode::<Action>(&codec::encode(Form::Postcard, &tree(depth)));
+        let row = |depth| decode::<Action>(&codec::encode(Form::Postcard, &tree(depth)));
         assert_eq!(row(most), Ok((tree(most), Form::Postcard)), "{word}");
         assert!(row(more).is_err(), "{word}");
     }

@@ -2,10 +2,13 @@
 //! deep tree cannot cause unbounded recursion.
 
 use data_encoding::BASE64;
+use schemars::JsonSchema;
+use serde_json::Value;
 
 use super::transfers;
 use crate::action::{
-    Action, EmitProgress, Group, ResourceLimits, Run, Sealed, Secret, Timeout, Try, Variable, variable_faults,
+    Action, Download, EmitProgress, Group, ResourceLimits, Run, Sealed, Secret, Timeout, Try, Upload,
+    Variable, variable_faults,
 };
 use crate::fields::{Field, Fields, nearest};
 use crate::limits::{self, ACTION_DEPTH, ACTION_NODES};
@@ -49,27 +52,67 @@ fn take_node(field: Field<'_>, within: NodeContext<'_>, nodes: &mut usize) -> Op
     if within.depth == 0 {
         return field.bad(format!("is nested deeper than {ACTION_DEPTH} actions"));
     }
+    let mut take = |kind, body| take_body(kind, body, within, nodes);
+    if field.records_variants::<Action, _>("ActionSpec", &KINDS, &mut take) {
+        return None;
+    }
     let (kind, body) = take_kind(field)?;
-    let mut fields = body.object()?;
+    take(kind, body)
+}
+
+fn take_body(kind: &str, body: Field<'_>, within: NodeContext<'_>, nodes: &mut usize) -> Option<Action> {
+    match kind {
+        "run" => take_fields::<Run, _>(body, "RunSpec", within, |fields, below| {
+            take_run(fields, below.source).map(Action::Run)
+        }),
+        "download" => take_fields::<Download, _>(body, "DownloadSpec", within, |fields, below| {
+            transfers::take_download(fields, below.source).map(Action::Download)
+        }),
+        "upload" => take_fields::<Upload, _>(body, "UploadSpec", within, |fields, below| {
+            transfers::take_upload(fields, below.source).map(Action::Upload)
+        }),
+        "timeout" => take_fields::<Timeout, _>(body, "TimeoutSpec", within, |fields, below| {
+            let timeout_ms = fields.required("timeout_ms", |field| field.number(1..=limits::DURATION_MS));
+            let action = take_child(fields, below, nodes);
+            Some(Action::Timeout(Timeout { action: action?, timeout_ms: timeout_ms? }))
+        }),
+        "try" => take_fields::<Try, _>(body, "TrySpec", within, |fields, below| {
+            take_child(fields, below, nodes).map(|action| Action::Try(Try { action }))
+        }),
+        "parallel" | "serial" | "codependent" => {
+            let group = take_fields::<Group, _>(body, "GroupSpec", within, |fields, below| {
+                take_group(fields, below, nodes)
+            })?;
+            Some(match kind {
+                "parallel" => Action::Parallel(group),
+                "serial" => Action::Serial(group),
+                _ => Action::Codependent(group),
+            })
+        }
+        "emit_progress" => {
+            take_fields::<EmitProgress, _>(body, "EmitProgressSpec", within, |fields, below| {
+                take_progress(fields, below, nodes).map(Action::EmitProgress)
+            })
+        }
+        other => unreachable!("take_kind returned {other}, which has no arm"),
+    }
+}
+
+/// Parses the fields of an action of the type `D`, and the `log_source` that every action may have.
+fn take_fields<D: JsonSchema, T>(
+    body: Field<'_>,
+    name: &'static str,
+    within: NodeContext<'_>,
+    take: impl FnOnce(&mut Fields<'_>, NodeContext<'_>) -> Option<T>,
+) -> Option<T> {
+    let mut fields = body.object_of::<D>(name)?;
+    fields.document(
+        "log_source",
+        "Source label of the log lines of the actions below, unless they set their own.",
+    );
     let own = fields.with_default("log_source", String::new(), take_label);
     let source = own.as_deref().filter(|own| !own.is_empty()).unwrap_or(within.source);
-    let below = NodeContext { depth: within.depth - 1, source };
-    let action = match kind {
-        "run" => take_run(&mut fields, source).map(Action::Run),
-        "download" => transfers::take_download(&mut fields, source).map(Action::Download),
-        "upload" => transfers::take_upload(&mut fields, source).map(Action::Upload),
-        "timeout" => {
-            let timeout_ms = fields.required("timeout_ms", |field| field.number(1..=limits::DURATION_MS));
-            let action = take_child(&mut fields, below, nodes);
-            action.and_then(|action| Some(Action::Timeout(Timeout { action, timeout_ms: timeout_ms? })))
-        }
-        "try" => take_child(&mut fields, below, nodes).map(|action| Action::Try(Try { action })),
-        "parallel" => take_group(&mut fields, below, nodes).map(Action::Parallel),
-        "serial" => take_group(&mut fields, below, nodes).map(Action::Serial),
-        "codependent" => take_group(&mut fields, below, nodes).map(Action::Codependent),
-        "emit_progress" => take_progress(&mut fields, below, nodes).map(Action::EmitProgress),
-        other => unreachable!("take_kind returned {other}, which has no arm"),
-    };
+    let action = take(&mut fields, NodeContext { depth: within.depth - 1, source });
     fields.finish(UNSUPPORTED_FIELDS);
     own.and(action)
 }
@@ -87,7 +130,7 @@ pub(super) fn take_label(field: Field<'_>) -> Option<String> {
 /// Splits an action into its kind and its body.
 fn take_kind(field: Field<'_>) -> Option<(&'static str, Field<'_>)> {
     let (path, problems) = (field.path.clone(), field.problems);
-    let mut entries = field.object()?.into_entries();
+    let mut entries = field.entries()?;
     let (Some((word, body)), true) = (entries.pop(), entries.is_empty()) else {
         problems.add(path, format!("must be exactly one of {}", KINDS.join(", ")));
         return None;
@@ -110,6 +153,7 @@ fn take_child(fields: &mut Fields<'_>, within: NodeContext<'_>, nodes: &mut usiz
 fn take_group(fields: &mut Fields<'_>, within: NodeContext<'_>, nodes: &mut usize) -> Option<Group> {
     let actions = fields.required("actions", |field| {
         let (path, problems) = (field.path.clone(), field.problems);
+        field.records("minItems", 1);
         let actions = field.list_of(ACTION_NODES, |member| take_node(member, within, nodes))?;
         if actions.is_empty() {
             problems.add(path, "must contain at least one action");
@@ -139,7 +183,7 @@ fn take_progress(
 }
 
 fn take_limits(field: Field<'_>) -> Option<ResourceLimits> {
-    let mut fields = field.object()?;
+    let mut fields = field.object_of::<ResourceLimits>("ResourceLimitsSpec")?;
     // In Diego's messages, 0 means no limit.
     let nofile = fields.with_default("nofile", 0, |field| field.number(0..=limits::NOFILE));
     fields.finish(&[("nproc", "a cell limits the processes of each container")]);
@@ -172,24 +216,31 @@ pub(super) fn take_program(field: Field<'_>) -> Option<String> {
     if field.value.as_str().is_some_and(str::is_empty) {
         return field.bad("must name a program");
     }
+    field.records("minLength", 1);
     field.text(limits::PATH_BYTES)
 }
 
 /// Parses an environment: a list of `{name, value}`, or an object that maps names to values.
 pub(super) fn take_variables(field: Field<'_>) -> Option<Vec<Variable>> {
+    let text = "Environment variables: a list of names and values, or an object of them.";
+    field.defined("Environment", text, |field| {
+        field.either(Value::is_object, take_variable_object, take_variable_list)
+    })
+}
+
+fn take_variable_object(field: Field<'_>) -> Option<Vec<Variable>> {
     let (path, problems) = (field.path.clone(), field.problems);
-    if field.value.is_object() {
-        let entries = field.object()?.into_entries();
-        let variable =
-            |(name, value): (String, _)| Some(Variable { name: name.into(), value: take_secret(value)? });
-        let variables: Vec<Option<Variable>> = entries.into_iter().map(variable).collect();
-        let variables: Vec<Variable> = variables.into_iter().collect::<Option<_>>()?;
-        // Members of an object have no index, so the problem is reported at the path of the object.
-        for (_, problem) in variable_faults(&variables, &path) {
-            problems.add(&path, problem);
-        }
-        return Some(variables);
+    let variable = |name: String, value| Some(Variable { name: name.into(), value: take_secret(value)? });
+    let variables = field.map_of(usize::MAX, variable)?;
+    // Members of an object have no index, so the problem is reported at the path of the object.
+    for (_, problem) in variable_faults(&variables, &path) {
+        problems.add(&path, problem);
     }
+    Some(variables)
+}
+
+fn take_variable_list(field: Field<'_>) -> Option<Vec<Variable>> {
+    let (path, problems) = (field.path.clone(), field.problems);
     let variables = field.list_of(limits::ENVIRONMENT_VALUES, take_variable)?;
     for (field, problem) in variable_faults(&variables, &path) {
         problems.add(field, problem);
@@ -203,7 +254,7 @@ pub(super) fn take_variables(field: Field<'_>) -> Option<Vec<Variable>> {
 }
 
 fn take_variable(field: Field<'_>) -> Option<Variable> {
-    let mut fields = field.object()?;
+    let mut fields = field.object_of::<Variable>("VariableSpec")?;
     let name = fields.required("name", |field| field.text(limits::ENVIRONMENT_BYTES));
     let value = fields.required("value", take_secret);
     fields.finish(&[]);
@@ -220,6 +271,9 @@ pub(super) fn take_value(
     field: Field<'_>,
     take_text: impl FnOnce(Field<'_>) -> Option<String>,
 ) -> Option<Secret> {
+    if field.records_type::<Secret>() {
+        return None;
+    }
     if !field.value.is_object() {
         return take_text(field).map(|text| Secret::Plain(text.into()));
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 
 use super::policies::take_word;
@@ -13,7 +14,7 @@ use crate::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask,
 };
 use crate::exec::Exec;
-use crate::fields::{Field, Fields, Problems, check_document, nearest, read_json};
+use crate::fields::{Field, Fields, Problems, check_document, describe, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
 use crate::names::{
@@ -205,7 +206,7 @@ pub(super) fn take_request<T>(
 }
 
 fn take_envelope(field: Field<'_>) -> Option<Envelope> {
-    let mut fields = field.object()?;
+    let mut fields = field.object_of::<Envelope>("Envelope")?;
     let request_id = fields.optional("request_id", Field::name);
     let timeout_ms = fields.optional("timeout_ms", |field| field.number(0..=limits::DURATION_MS));
     let expect_version = fields.optional("expect_version", |field| field.number(0..=u64::MAX));
@@ -226,6 +227,7 @@ fn take_envelope(field: Field<'_>) -> Option<Envelope> {
 /// Parses a trace parent, `00-<32 hex digits>-<16 hex digits>-<2 hex digits>`. Later versions of the format
 /// may append further parts.
 fn take_traceparent(field: Field<'_>) -> Option<String> {
+    field.records("pattern", "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9a-f]*)*$");
     let (path, problems) = (field.path.clone(), field.problems);
     let text = field.text(limits::TRACE_BYTES)?;
     let lengths: Vec<usize> = text.split('-').map(str::len).collect();
@@ -242,7 +244,8 @@ fn take_lrp_desire(body: Field<'_>) -> Option<ClientCommand> {
 }
 
 fn take_lrp_update(body: Field<'_>) -> Option<ClientCommand> {
-    let mut fields = body.object()?;
+    let mut fields =
+        command_fields(body, "LrpUpdate", "Changes to a process. Omitted fields do not change.")?;
     let process_guid = fields.required("process_guid", Field::name);
     let update = take_update(&mut fields);
     let definition = take_new_definition(&mut fields);
@@ -251,7 +254,9 @@ fn take_lrp_update(body: Field<'_>) -> Option<ClientCommand> {
 }
 
 fn take_lrp_activate(body: Field<'_>) -> Option<ClientCommand> {
-    let mut fields = body.object()?;
+    let mut fields =
+        command_fields(body, "LrpActivate", "A request to move every instance to an existing definition.")?;
+    fields.document("definition_id", "Id of a definition that the process has.");
     let process_guid = fields.required("process_guid", Field::name);
     let definition_id = fields.required("definition_id", Field::name);
     fields.finish(&[]);
@@ -259,7 +264,12 @@ fn take_lrp_activate(body: Field<'_>) -> Option<ClientCommand> {
 }
 
 fn take_lrp_restart(body: Field<'_>) -> Option<ClientCommand> {
-    let mut fields = body.object()?;
+    let mut fields = command_fields(
+        body,
+        "LrpRestart",
+        "A request to replace every instance of a process by a new one with the same definition content.",
+    )?;
+    fields.document("purpose", "Purpose that the rollout records: `restart` (default) or `rebalance`.");
     let process_guid = fields.required("process_guid", Field::name);
     let words = [Purpose::Restart, Purpose::Rebalance].map(|purpose| (purpose.as_str(), purpose));
     let purpose = fields.with_default("purpose", Purpose::default(), |field| take_word(field, &words));
@@ -268,15 +278,15 @@ fn take_lrp_restart(body: Field<'_>) -> Option<ClientCommand> {
 }
 
 fn take_lrp_steer(body: Field<'_>, steer: RolloutControl) -> Option<ClientCommand> {
-    take_guid_only(body, "process_guid").map(|process_guid| ClientCommand::LrpSteer { process_guid, steer })
+    take_guid_only(body, PROCESS).map(|process_guid| ClientCommand::LrpSteer { process_guid, steer })
 }
 
 fn take_lrp_remove(body: Field<'_>) -> Option<ClientCommand> {
-    take_guid_only(body, "process_guid").map(|process_guid| ClientCommand::LrpRemove { process_guid })
+    take_guid_only(body, PROCESS).map(|process_guid| ClientCommand::LrpRemove { process_guid })
 }
 
 fn take_lrp_retire(body: Field<'_>) -> Option<ClientCommand> {
-    let mut fields = body.object()?;
+    let mut fields = command_fields(body, "LrpRetire", "A request to stop an instance.")?;
     let instance = take_instance(&mut fields);
     fields.finish(&[]);
     let (process_guid, index, definition_id) = instance?;
@@ -285,6 +295,11 @@ fn take_lrp_retire(body: Field<'_>) -> Option<ClientCommand> {
 
 /// Parses the reference to an instance: the process, the index and optionally the definition.
 pub(super) fn take_instance(fields: &mut Fields<'_>) -> Option<(ProcessGuid, u32, Option<DefinitionId>)> {
+    fields.document("index", "Index of the instance.");
+    fields.document(
+        "definition_id",
+        "Definition of the instance. The default is the active one, if the index has several.",
+    );
     let process_guid = fields.required("process_guid", Field::name);
     let index = fields.required("index", |field| field.number_32(0..=u32::MAX));
     let definition_id = fields.optional("definition_id", Field::name);
@@ -296,15 +311,16 @@ fn take_task_desire(body: Field<'_>) -> Option<ClientCommand> {
 }
 
 fn take_task_cancel(body: Field<'_>) -> Option<ClientCommand> {
-    take_guid_only(body, "task_guid").map(|task_guid| ClientCommand::TaskCancel { task_guid })
+    take_guid_only(body, TASK).map(|task_guid| ClientCommand::TaskCancel { task_guid })
 }
 
 fn take_task_resolve(body: Field<'_>) -> Option<ClientCommand> {
-    take_guid_only(body, "task_guid").map(|task_guid| ClientCommand::TaskResolve { task_guid })
+    take_guid_only(body, TASK).map(|task_guid| ClientCommand::TaskResolve { task_guid })
 }
 
 fn take_lrp_retry(body: Field<'_>) -> Option<ClientCommand> {
-    let mut fields = body.object()?;
+    let mut fields =
+        command_fields(body, "LrpRetry", "A request to retry an evaluation of a process immediately.")?;
     let process_guid = fields.required("process_guid", Field::name);
     let evaluation = fields.required("evaluation", take_evaluation);
     fields.finish(&[]);
@@ -312,7 +328,8 @@ fn take_lrp_retry(body: Field<'_>) -> Option<ClientCommand> {
 }
 
 fn take_task_retry(body: Field<'_>) -> Option<ClientCommand> {
-    let mut fields = body.object()?;
+    let mut fields =
+        command_fields(body, "TaskRetry", "A request to retry an evaluation of a task immediately.")?;
     let task_guid = fields.required("task_guid", Field::name);
     let evaluation = fields.required("evaluation", take_evaluation);
     fields.finish(&[]);
@@ -324,8 +341,7 @@ fn take_periodic(body: Field<'_>) -> Option<Box<DesiredPeriodic>> {
 }
 
 fn take_periodic_action(body: Field<'_>, ask: PeriodicAction) -> Option<ClientCommand> {
-    take_guid_only(body, "periodic_guid")
-        .map(|periodic_guid| ClientCommand::PeriodicAction { periodic_guid, ask })
+    take_guid_only(body, PERIODIC).map(|periodic_guid| ClientCommand::PeriodicAction { periodic_guid, ask })
 }
 
 fn take_parameterised(body: Field<'_>) -> Option<Box<DesiredParameterised>> {
@@ -333,7 +349,7 @@ fn take_parameterised(body: Field<'_>) -> Option<Box<DesiredParameterised>> {
 }
 
 fn take_parameterised_dispatch(body: Field<'_>) -> Option<ClientCommand> {
-    let mut fields = body.object()?;
+    let mut fields = command_fields(body, "ParameterisedDispatch", "A dispatch of a parameterised task.")?;
     let parameterised_guid = fields.required("parameterised_guid", Field::name);
     let dispatch = parameterised::take_dispatch(&mut fields);
     fields.finish(&[]);
@@ -342,7 +358,9 @@ fn take_parameterised_dispatch(body: Field<'_>) -> Option<ClientCommand> {
 }
 
 fn take_parameterised_withdraw(body: Field<'_>) -> Option<ClientCommand> {
-    let mut fields = body.object()?;
+    let mut fields =
+        command_fields(body, "ParameterisedWithdraw", "A request to withdraw a waiting dispatch.")?;
+    fields.document("number", "Number of the waiting dispatch.");
     let parameterised_guid = fields.required("parameterised_guid", Field::name);
     let number = fields.required("number", |field| field.number(0..=u64::MAX));
     fields.finish(&[]);
@@ -350,11 +368,14 @@ fn take_parameterised_withdraw(body: Field<'_>) -> Option<ClientCommand> {
 }
 
 fn take_parameterised_remove(body: Field<'_>) -> Option<ClientCommand> {
-    take_guid_only(body, "parameterised_guid")
+    take_guid_only(body, PARAMETERISED)
         .map(|parameterised_guid| ClientCommand::ParameterisedRemove { parameterised_guid })
 }
 
 fn take_evaluation(field: Field<'_>) -> Option<EvaluationId> {
+    if field.records_type::<EvaluationId>() {
+        return None;
+    }
     let (path, problems) = (field.path.clone(), field.problems);
     let id = field.text(limits::ID_BYTES)?.parse().ok();
     if id.is_none() {
@@ -368,12 +389,46 @@ fn take_domain_upsert(body: Field<'_>) -> Option<ClientCommand> {
     Some(ClientCommand::DomainUpsert { domain, ttl_ms })
 }
 
-/// Parses a body whose only field is a guid.
-fn take_guid_only<T: TryFrom<String, Error = BadName>>(body: Field<'_>, field: &'static str) -> Option<T> {
-    let mut fields = body.object()?;
+const PROCESS: (&str, &str, &str) =
+    ("process_guid", "ProcessCommand", "Body of a command that only names a process.");
+const TASK: (&str, &str, &str) = ("task_guid", "TaskCommand", "Body of a command that only names a task.");
+const PERIODIC: (&str, &str, &str) =
+    ("periodic_guid", "PeriodicCommand", "Body of a command that only names a periodic task.");
+const PARAMETERISED: (&str, &str, &str) =
+    ("parameterised_guid", "ParameterisedCommand", "Body of a command that only names a parameterised task.");
+
+/// Parses a body whose only field is a guid: its field, and the name and the text of its schema are given.
+fn take_guid_only<T: TryFrom<String, Error = BadName> + JsonSchema>(
+    body: Field<'_>,
+    (field, name, text): (&'static str, &'static str, &str),
+) -> Option<T> {
+    let mut fields = command_fields(body, name, text)?;
     let name = fields.required(field, Field::name);
     fields.finish(&[]);
     name
+}
+
+/// Returns the fields of the body of a command that names what it concerns.
+pub(super) fn command_fields<'p>(body: Field<'p>, name: &'static str, text: &str) -> Option<Fields<'p>> {
+    let mut fields = body.object_named(name, text)?;
+    fields.document("process_guid", "GUID of the process.");
+    fields.document("task_guid", "GUID of the task.");
+    fields.document("periodic_guid", "GUID of the periodic task.");
+    fields.document("parameterised_guid", "GUID of the parameterised task.");
+    fields.document("evaluation", "Id of an evaluation that is delayed, blocked or failed.");
+    Some(fields)
+}
+
+/// Returns the JSON Schema of the body of a command. Its definitions are added to those of the generator.
+pub fn body_schema(verb: ClientVerb, generator: &mut SchemaGenerator) -> Value {
+    let (noun, word) = verb.noun_and_verb();
+    let parser = find_command(noun, word).expect("each command has a parser");
+    describe(parser, generator).into()
+}
+
+/// Returns the JSON Schema of the envelope of commands.
+pub fn envelope_schema(generator: &mut SchemaGenerator) -> Value {
+    describe(take_envelope, generator).into()
 }
 
 impl ClientCommand {

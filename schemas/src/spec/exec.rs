@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::actions::take_program;
-use super::commands::{ClientCommand, take_instance};
+use super::commands::{ClientCommand, command_fields, take_instance};
 use super::with_field;
 use crate::exec::{Exec, Terminal, TerminalSize};
 use crate::fields::Field;
@@ -13,7 +13,9 @@ use crate::limits;
 const MAX_TERMINAL_SIZE: u32 = 10_000;
 
 pub(super) fn take(body: Field<'_>) -> Option<ClientCommand> {
-    let mut fields = body.object()?;
+    let mut fields =
+        command_fields(body, "InstanceExec", "A request to run a program in the container of an instance.")?;
+    fields.document("exec", "Program to run.");
     let instance = take_instance(&mut fields);
     let exec = fields.required("exec", take_exec);
     fields.finish(&[]);
@@ -23,7 +25,7 @@ pub(super) fn take(body: Field<'_>) -> Option<ClientCommand> {
 
 fn take_exec(field: Field<'_>) -> Option<Exec> {
     let (path_of_exec, problems) = (field.path.clone(), field.problems);
-    let mut fields = field.object()?;
+    let mut fields = field.object_of::<Exec>("ExecSpec")?;
     let path = fields.required("path", |field| without_nul(field).and_then(take_program));
     let args = fields.with_default("args", vec![], |field| {
         field.list_of(limits::EXEC_BYTES, |field| take_text(field, limits::EXEC_BYTES))
@@ -58,16 +60,16 @@ fn without_nul(field: Field<'_>) -> Option<Field<'_>> {
 }
 
 fn take_terminal(field: Field<'_>) -> Option<Terminal> {
-    let mut fields = field.object()?;
+    let mut fields = field.object_of::<Terminal>("TerminalSpec")?;
     let kind = fields.required("kind", |field| {
         let is_kind = |kind: &str| !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_graphic());
-        if !field.value.as_str().is_some_and(is_kind) {
+        if !field.records("pattern", "^[!-~]+$") && !field.value.as_str().is_some_and(is_kind) {
             return field.bad("must be a terminal type such as xterm, in printable ASCII");
         }
         field.text(limits::TERMINAL_KIND_BYTES)
     });
     let size = fields.required("size", |field| {
-        let mut fields = field.object()?;
+        let mut fields = field.object_of::<TerminalSize>("TerminalSizeSpec")?;
         let signs = |field: Field<'_>| field.number_32(1..=MAX_TERMINAL_SIZE)?.try_into().ok();
         let (rows, columns) = (fields.required("rows", signs), fields.required("columns", signs));
         fields.finish(&[]);

@@ -51,7 +51,7 @@ pub(super) fn to_json(desired: &DesiredParameterised) -> Value {
 pub(super) fn take(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option<DesiredParameterised> {
     check_size(&root);
     let (path, problems) = (root.path.clone(), root.problems);
-    let mut fields = root.object()?;
+    let mut fields = root.object_of::<DesiredParameterised>("ParameterisedDesire")?;
     let parameterised_guid = fields.required("parameterised_guid", |field| {
         let most = limits::PARAMETERISED_GUID_BYTES;
         take_launcher_guid(field, most, "dispatch-NUMBER", ParameterisedGuid::as_str)
@@ -99,6 +99,7 @@ fn take_names(field: Field<'_>) -> Option<BTreeSet<String>> {
     let mut set = BTreeSet::new();
     field.list_of(limits::PARAMETERS, |field| {
         let (path, problems) = (field.path.clone(), field.problems);
+        field.records("pattern", "^[A-Za-z_][A-Za-z0-9_]{0,63}$");
         let name = field.text(usize::MAX)?;
         if let Some(problem) = name_fault(&name) {
             problems.add(path, problem);
@@ -129,6 +130,7 @@ fn name_fault(name: &str) -> Option<String> {
 
 /// Parses a dispatch. The guid of the parameterised task is parsed separately.
 pub(super) fn take_dispatch(fields: &mut Fields<'_>) -> Option<Dispatch> {
+    fields.document_by::<Dispatch>();
     let payload = fields.optional("payload", take_payload);
     let parameters = fields.with_default("parameters", vec![], take_parameters);
     let key = fields.optional("key", Field::name);
@@ -146,6 +148,7 @@ fn take_payload(field: Field<'_>) -> Option<Secret> {
     if field.value.is_object() {
         return field.bad(NO_SECRETS);
     }
+    field.records("contentEncoding", "base64");
     let text = field.text(usize::MAX)?;
     let bytes = match BASE64.decode(text.as_bytes()) {
         Ok(bytes) => bytes,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde_json::{Value, json};
 
 use super::policies::take_word;
@@ -41,7 +42,7 @@ pub(super) fn to_json(periodic: &DesiredPeriodic) -> Value {
 pub(super) fn take(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option<DesiredPeriodic> {
     check_size(&root);
     let (path, problems) = (root.path.clone(), root.problems);
-    let mut fields = root.object()?;
+    let mut fields = root.object_of::<DesiredPeriodic>("PeriodicDesire")?;
     let periodic_guid = fields.required("periodic_guid", |field| {
         take_launcher_guid(field, limits::PERIODIC_GUID_BYTES, "TIME", PeriodicGuid::as_str)
     });
@@ -67,7 +68,7 @@ pub(super) fn take(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option
 
 /// Parses the guid of a periodic or parameterised task. The guids of its launched tasks start with this guid,
 /// so it must not contain the launch mark.
-pub(super) fn take_launcher_guid<T: TryFrom<String, Error = BadName>>(
+pub(super) fn take_launcher_guid<T: TryFrom<String, Error = BadName> + JsonSchema>(
     field: Field<'_>,
     most: usize,
     behind: &str,
@@ -105,6 +106,12 @@ pub(super) fn take_task_guid(field: Field<'_>) -> Option<TaskGuid> {
 }
 
 fn take_schedule(fields: &mut Fields<'_>) -> Option<Schedule> {
+    fields.document(
+        "cron",
+        "Schedule: minute, hour, day of the month, month, day of the week, such as `30 3 * * MON-FRI`. Also \
+         `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`.",
+    );
+    fields.document("time_zone", "Time zone of the schedule, from the IANA database, UTC by default.");
     let cron = fields.required("cron", |field| field.text(limits::CRON_BYTES));
     let zone = fields
         .with_default("time_zone", DEFAULT_TIME_ZONE.to_owned(), |field| field.text(limits::CRON_BYTES));

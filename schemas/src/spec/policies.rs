@@ -1,5 +1,6 @@
 //! Parses the policies of a deployment, and converts them to JSON.
 
+use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
 use super::compact;
@@ -11,6 +12,7 @@ use crate::policy::{
 
 /// Parses the fields `update`, `rollback`, `min_running`, `history_limit` and `restart`.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Policies> {
+    fields.document_by::<Policies>();
     let defaults = Policies::default();
     let update = fields.with_default("update", defaults.update, |field| {
         take_update_policy(field, UpdatePolicy::default_update())
@@ -30,7 +32,7 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Option<Policies> {
 
 /// Parses the policies of an update: an object with all policies. Omitted policies get their default values.
 pub(super) fn take_object(field: Field<'_>) -> Option<Policies> {
-    let mut fields = field.object()?;
+    let mut fields = field.object_of::<Policies>("PoliciesSpec")?;
     let policies = take(&mut fields);
     fields.finish(&[]);
     policies
@@ -58,7 +60,7 @@ fn take_rollback(field: Field<'_>) -> Option<UpdatePolicy> {
 }
 
 fn take_attempts(field: Field<'_>) -> Option<u32> {
-    if field.value.as_u64() == Some(0) {
+    if field.value.as_f64() == Some(0.0) {
         let most = limits::RESTART_ATTEMPTS;
         return field.bad(format!("must be from 1 to {most}: for no restarts use condition = \"none\""));
     }
@@ -66,7 +68,7 @@ fn take_attempts(field: Field<'_>) -> Option<u32> {
 }
 
 fn take_restart(field: Field<'_>) -> Option<RestartPolicy> {
-    let mut fields = field.object()?;
+    let mut fields = field.object_of::<RestartPolicy>("RestartSpec")?;
     let defaults = RestartPolicy::default();
     let condition =
         fields.with_default("condition", defaults.condition, |field| take_word(field, &CONDITIONS));
@@ -89,7 +91,7 @@ fn take_restart(field: Field<'_>) -> Option<RestartPolicy> {
 }
 
 fn take_update_policy(field: Field<'_>, defaults: UpdatePolicy) -> Option<UpdatePolicy> {
-    let mut fields = field.object()?;
+    let mut fields = field.object_of::<UpdatePolicy>("UpdatePolicySpec")?;
     let time = |field: Field<'_>| field.number(0..=limits::DURATION_MS);
     let parallelism = fields.with_default("parallelism", defaults.parallelism, take_parallelism);
     let delay_ms = fields.with_default("delay_ms", defaults.delay_ms, time);
@@ -128,7 +130,10 @@ const FAILURE_ACTIONS: [(&str, FailureAction); 4] = [
 ];
 
 /// Parses one of several words.
-pub(super) fn take_word<T: Copy>(field: Field<'_>, words: &[(&str, T)]) -> Option<T> {
+pub(super) fn take_word<T: Copy + JsonSchema>(field: Field<'_>, words: &[(&str, T)]) -> Option<T> {
+    if field.records_type::<T>() {
+        return None;
+    }
     let found = field.value.as_str().and_then(|text| words.iter().find(|(word, _)| *word == text));
     if let Some((_, meaning)) = found {
         return Some(*meaning);
@@ -139,16 +144,23 @@ pub(super) fn take_word<T: Copy>(field: Field<'_>, words: &[(&str, T)]) -> Optio
 
 /// Parses a number of indices, or a percentage such as `"25%"`.
 fn take_parallelism(field: Field<'_>) -> Option<Parallelism> {
-    if let Some(text) = field.value.as_str() {
-        return match Parallelism::percentage(text) {
-            Some(percentage) => Some(percentage),
-            None => field.bad(r#"must be a number of indices, or a percentage from "1%" to "100%""#),
-        };
-    }
-    field.number_32(1..=limits::INSTANCES).map(Parallelism::Count)
+    let percentage = |field: Field<'_>| {
+        if field.records("type", "string") {
+            field.records("pattern", "^([1-9][0-9]?|100)%$");
+            return None;
+        }
+        let percentage = field.value.as_str().and_then(Parallelism::percentage);
+        percentage
+            .or_else(|| field.bad(r#"must be a number of indices, or a percentage from "1%" to "100%""#))
+    };
+    let count = |field: Field<'_>| field.number_32(1..=limits::INSTANCES).map(Parallelism::Count);
+    field.either(Value::is_string, percentage, count)
 }
 
 fn take_ratio(field: Field<'_>) -> Option<Ratio> {
+    if field.records_type::<Ratio>() {
+        return None;
+    }
     let Some(number) = field.value.as_f64() else { return field.bad("must be a number from 0 to 1") };
     match Ratio::try_from(number) {
         Ok(ratio) => Some(ratio),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::attributes::{AttributeName, check_value};
-use crate::fields::{Field, Fields};
+use crate::fields::{Field, Fields, integral};
 use crate::limits;
 use crate::refusal::BadField;
 use crate::resources::Constraint;
@@ -22,6 +22,7 @@ enum RuleKind {
 
 /// Parses the placement rules of a definition. `Some(None)` if the definition has no rules.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Box<Rules>>> {
+    fields.document_by::<Rules>();
     let constraints = fields.with_default("constraints", vec![], |field| {
         field
             .list_of(limits::RULES, |field| take_rule_with(field, RuleKind::Constraint, |rule, _| Some(rule)))
@@ -44,7 +45,13 @@ fn take_affinity(field: Field<'_>) -> Option<Affinity> {
     take_rule_with(field, RuleKind::Affinity, |rule, fields| {
         let weight = fields.required("weight", |field| {
             let most = i64::from(limits::WEIGHT);
-            let weight = field.value.as_i64().filter(|weight| *weight != 0 && weight.abs() <= most);
+            if field.records("type", "integer") {
+                field.records("minimum", -most);
+                field.records("maximum", most);
+                return field.records("not", json!({"const": 0})).then_some(0);
+            }
+            let weight = field.value.as_i64().or_else(|| integral(field.value.as_f64()?));
+            let weight = weight.filter(|weight| *weight != 0 && weight.abs() <= most);
             weight
                 .and_then(|weight| i8::try_from(weight).ok())
                 .or_else(|| field.bad(format!("must be a whole number from -{most} to {most}, and not 0")))
@@ -59,7 +66,11 @@ fn take_rule_with<T>(
     about: RuleKind,
     more: impl FnOnce(Rule, &mut Fields<'_>) -> Option<T>,
 ) -> Option<T> {
-    let mut fields = field.object()?;
+    let mut fields = match about {
+        RuleKind::Constraint => field.object_of::<Rule>("RuleSpec")?,
+        RuleKind::Affinity => field.object_of::<Affinity>("AffinitySpec")?,
+    };
+    fields.document_by::<Rule>();
     let operator = fields.with_default("operator", Operator::Equal, take_operator);
     let attribute = fields.optional("attribute", take_name);
     let value = fields.optional("value", take_operand);
@@ -143,6 +154,9 @@ fn take_rule(
 }
 
 fn take_operator(field: Field<'_>) -> Option<Operator> {
+    if field.records_type::<Operator>() {
+        return None;
+    }
     let words = || Operator::ALL.map(Operator::as_str).join(", ");
     let known = |word: &str| Operator::ALL.into_iter().find(|operator| operator.as_str() == word);
     match field.value.as_str().map(known) {
@@ -153,6 +167,9 @@ fn take_operator(field: Field<'_>) -> Option<Operator> {
 }
 
 fn take_name(field: Field<'_>) -> Option<AttributeName> {
+    if field.records_type::<AttributeName>() {
+        return None;
+    }
     let (path, problems) = (field.path.clone(), field.problems);
     let text = field.text(usize::MAX)?;
     AttributeName::new(&text).map_err(|bad| problems.add(path, bad.to_string())).ok()
@@ -160,6 +177,9 @@ fn take_name(field: Field<'_>) -> Option<AttributeName> {
 
 /// Parses an operand. A number is converted to text.
 fn take_operand(field: Field<'_>) -> Option<String> {
+    if field.records("type", json!(["string", "number"])) {
+        return None;
+    }
     match &field.value {
         Value::Number(number) => Some(number.to_string()),
         Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
@@ -181,7 +201,7 @@ fn take_spreads(field: Field<'_>) -> Option<Vec<Spread>> {
 }
 
 fn take_spread(field: Field<'_>) -> Option<Spread> {
-    let mut fields = field.object()?;
+    let mut fields = field.object_of::<Spread>("SpreadSpec")?;
     let attribute = fields.required("attribute", take_name);
     let weight = fields.with_default("weight", 50, |field| percent(field, 1));
     let targets = fields.with_default("targets", BTreeMap::new(), take_targets);
@@ -195,18 +215,13 @@ fn percent(field: Field<'_>, least: u64) -> Option<u8> {
 
 fn take_targets(field: Field<'_>) -> Option<BTreeMap<String, u8>> {
     let (path, problems) = (field.path.clone(), field.problems);
-    let entries = field.object()?.into_entries();
-    if entries.len() > limits::SPREAD_TARGETS {
-        problems.add(path, format!("has {} members, more than {}", entries.len(), limits::SPREAD_TARGETS));
-        return None;
-    }
-    let mut targets = BTreeMap::new();
-    for (value, field) in entries {
+    let targets = field.map_of(limits::SPREAD_TARGETS, |value, field| {
         if let Err(bad) = check_value(&value) {
             problems.add(&path, bad.to_string());
         }
-        targets.extend(percent(field, 0).map(|percent| (value, percent)));
-    }
+        Some((value, percent(field, 0)?))
+    })?;
+    let targets: BTreeMap<String, u8> = targets.into_iter().collect();
     let sum: u32 = targets.values().map(|percent| u32::from(*percent)).sum();
     if sum > 100 {
         problems.add(path, format!("has {sum} percent in all, more than 100"));

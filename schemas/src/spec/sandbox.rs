@@ -25,6 +25,7 @@ const NETWORKS: [(&str, Network); 2] = [("host", Network::Host), ("none", Networ
 
 /// Parses the sandbox. `Some(None)` if every field has its default value.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Sandbox>> {
+    fields.document_by::<Sandbox>();
     let root_fs = take_root_fs_alias(fields);
     let network = fields.with_default("network", Network::Host, take_network);
     transfers::refuse_rules(fields, network == Some(Network::None));
@@ -64,6 +65,7 @@ fn take_network(field: Field<'_>) -> Option<Network> {
 
 /// Parses `root_fs`, or the field `rootfs`, which is Diego's name for the same field.
 fn take_root_fs_alias(fields: &mut Fields<'_>) -> Option<String> {
+    fields.document("rootfs", "Diego's name of `root_fs`.");
     let (own, diegos) = (fields.optional("root_fs", take_root_fs), fields.optional("rootfs", take_root_fs));
     let (own, diegos) = (own?, diegos?);
     if own.is_some() && diegos.is_some() {
@@ -93,14 +95,26 @@ fn take_root_fs(field: Field<'_>) -> Option<String> {
 
 /// Parses the required isolation layers: `full`, `degraded`, or a list of layers.
 pub(super) fn take_isolation(field: Field<'_>) -> Option<BTreeSet<IsolationLayer>> {
-    let (path, problems) = (field.path.clone(), field.problems);
-    if let Value::String(text) = &field.value {
-        return match text.as_str() {
-            FULL => Some(IsolationLayer::ALL.into()),
-            DEGRADED => Some(DEGRADED_LAYERS.into()),
-            _ => field.bad(format!("must be {FULL}, {DEGRADED} or a list of isolation layers")),
-        };
+    let text = "Isolation layers of a container: a list of them, `full` for all of them, or `degraded` for a \
+                file system and processes of its own.";
+    field.defined("IsolationSpec", text, |field| field.either(Value::is_string, take_preset, take_layers))
+}
+
+fn take_preset(field: Field<'_>) -> Option<BTreeSet<IsolationLayer>> {
+    if field.records("enum", json!([FULL, DEGRADED])) {
+        return None;
     }
+    match field.value.as_str() {
+        Some(FULL) => Some(IsolationLayer::ALL.into()),
+        Some(DEGRADED) => Some(DEGRADED_LAYERS.into()),
+        Some(_) | None => field.bad(format!("must be {FULL}, {DEGRADED} or a list of isolation layers")),
+    }
+}
+
+fn take_layers(field: Field<'_>) -> Option<BTreeSet<IsolationLayer>> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    field.records("minItems", 1);
+    field.records("uniqueItems", true);
     let mut layers = BTreeSet::new();
     field.list_of(IsolationLayer::ALL.len(), |field| {
         let (path, problems) = (field.path.clone(), field.problems);
@@ -117,6 +131,9 @@ pub(super) fn take_isolation(field: Field<'_>) -> Option<BTreeSet<IsolationLayer
 }
 
 fn take_layer(field: Field<'_>) -> Option<IsolationLayer> {
+    if field.records_type::<IsolationLayer>() {
+        return None;
+    }
     let (path, problems) = (field.path.clone(), field.problems);
     let word = field.text(limits::PATH_BYTES)?;
     let layer = IsolationLayer::ALL.into_iter().find(|layer| layer.as_str() == word);

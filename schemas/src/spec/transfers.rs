@@ -34,6 +34,11 @@ pub(super) fn take_upload(fields: &mut Fields<'_>, source: &str) -> Option<Uploa
 
 /// Parses `cached_dependencies` and `legacy_download_user` (the user that owns the dependencies).
 pub(super) fn take_dependencies(fields: &mut Fields<'_>) -> Option<Vec<Download>> {
+    fields.document(
+        "legacy_download_user",
+        "Owner of the `cached_dependencies`, in the form of a run's `user`. The default is the default user of \
+         programs.",
+    );
     let user =
         fields.with_default("legacy_download_user", String::new(), |field| field.text(limits::USER_BYTES));
     let all = fields.with_default("cached_dependencies", vec![], |field| {
@@ -44,7 +49,10 @@ pub(super) fn take_dependencies(fields: &mut Fields<'_>) -> Option<Vec<Download>
 }
 
 fn take_dependency(field: Field<'_>) -> Option<Download> {
-    let mut fields = field.object()?;
+    let mut fields =
+        field.object_named("DependencySpec", "An archive that is fetched before anything runs.")?;
+    fields.document("name", "Name of the archive in the log. Without it, the download is not logged.");
+    fields.document_by::<Download>();
     let name = fields.with_default("name", String::new(), take_name);
     let source = fields.with_default("log_source", String::new(), take_label);
     let rest = take_archive(&mut fields, "");
@@ -74,9 +82,10 @@ fn take_archive(fields: &mut Fields<'_>, source: &str) -> Option<Download> {
 
 /// Parses the checksum of an archive. The spec must set both fields or neither.
 fn take_checksum(fields: &mut Fields<'_>) -> Option<(Option<ChecksumAlgorithm>, String)> {
-    let empty = |field: &Field<'_>| field.value == Value::String(String::new());
-    let algorithm = fields.take("checksum_algorithm").filter(|field| !empty(field));
-    let algorithm = algorithm.map_or(Some(None), |field| take_word(field, &ChecksumAlgorithm::ALL).map(Some));
+    let algorithm = fields.with_default("checksum_algorithm", None, |field| {
+        let is_empty = field.value.as_str().is_some_and(str::is_empty);
+        if is_empty { Some(None) } else { take_word(field, &ChecksumAlgorithm::ALL).map(Some) }
+    });
     let value = fields.with_default("checksum_value", String::new(), |field| field.text(limits::LABEL_BYTES));
     let (algorithm, value) = (algorithm?, value?.to_ascii_lowercase());
     match algorithm {
@@ -117,11 +126,21 @@ fn take_path(field: Field<'_>) -> Option<String> {
 
 /// Refuses `egress_rules`, which Muster does not support. An empty list has no effect and is accepted.
 pub(super) fn refuse_rules(fields: &mut Fields<'_>, has_own_network: bool) {
-    let Some(rules) = fields.take("egress_rules") else { return };
-    let (path, problems) = (rules.path.clone(), rules.problems);
-    if rules.list(usize::MAX).is_some_and(|rules| !rules.is_empty()) {
-        problems.add(path, if has_own_network { NO_RULES_NO_NETWORK } else { NO_RULES_SHARED_NETWORK });
-    }
+    let text = "Egress rules. Only an empty list is accepted, because a container shares its host's network or \
+                reaches nothing.";
+    fields.document("egress_rules", text);
+    fields.optional("egress_rules", |rules| {
+        let (path, problems) = (rules.path.clone(), rules.problems);
+        if rules.records("type", "array") {
+            rules.records("items", json!({}));
+            rules.records("maxItems", 0);
+            return None;
+        }
+        if !rules.list(usize::MAX)?.is_empty() {
+            problems.add(path, if has_own_network { NO_RULES_NO_NETWORK } else { NO_RULES_SHARED_NETWORK });
+        }
+        Some(())
+    });
 }
 
 /// Returns the cached dependencies as JSON, and their owner.
