@@ -44,7 +44,7 @@ use crate::secret;
 
 pub use commands::{ClientCommand, PeriodicAction, body_schema, client_command, envelope_schema};
 pub use parameterised::payload;
-pub use sealing::{item, item_to_json, to_seal};
+pub use sealing::{item, item_spec, item_to_json, to_seal};
 
 /// Fields of Diego's LRPs and tasks that Muster does not support, with the reason or the alternative.
 const UNSUPPORTED_FIELDS: &[(&str, &str)] = &[
@@ -198,9 +198,9 @@ fn definition_to_json(definition: &Definition) -> Value {
         "affinities": rules::affinities_to_json(&definition.constraint),
         "spread": rules::spread_to_json(&definition.constraint),
         "environment_variables": definition.environment_variables,
-        "setup": definition.setup,
-        "action": definition.action,
-        "monitor": definition.monitor,
+        "setup": definition.setup.as_deref().map(actions::to_json),
+        "action": actions::to_json(&definition.action),
+        "monitor": definition.monitor.as_deref().map(actions::to_json),
         "start_timeout_ms": definition.start_timeout_ms,
         "memory_mb": definition.memory_mb,
         "disk_mb": definition.disk_mb,
@@ -251,7 +251,7 @@ fn task_definition_to_json(definition: &TaskDefinition) -> Value {
         "constraints": rules::constraints_to_json(&definition.constraint),
         "affinities": rules::affinities_to_json(&definition.constraint),
         "environment_variables": definition.environment_variables,
-        "action": definition.action,
+        "action": actions::to_json(&definition.action),
         "memory_mb": definition.memory_mb,
         "disk_mb": definition.disk_mb,
         "cpu_weight": definition.cpu_weight,

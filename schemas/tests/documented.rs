@@ -703,6 +703,20 @@ fn generated_quota_table_of_model_page_matches_defaults() {
 }
 
 #[test]
+fn spec_pages_have_every_field_of_specs() {
+    let text =
+        ["spec.md", "actions.md"].map(|name| fs::read_to_string(page("reference").join(name)).unwrap());
+    let (text, bundle) = (text.concat(), bundle());
+    let mut schemas = vec!["LrpDesire", "TaskDesire", "PeriodicDesire", "ParameterisedDesire"];
+    schemas.extend(ACTIONS.into_iter().filter(|name| bundle["$defs"][name]["properties"].is_object()));
+    let fields =
+        schemas.into_iter().flat_map(|name| bundle["$defs"][name]["properties"].as_object().unwrap());
+    let missing: BTreeSet<&str> =
+        fields.map(|(field, _)| field.as_str()).filter(|field| !text.contains(field)).collect();
+    assert!(missing.is_empty(), "reference/spec.md and actions.md lack {missing:?}");
+}
+
+#[test]
 fn reference_pages_list_every_command_query_and_code() {
     let text = |name: &str| fs::read_to_string(page("reference").join(name)).unwrap();
     let has_row =

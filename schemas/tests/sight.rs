@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use schemas::entry::Entry;
 use schemas::names::Domain;
+use schemas::refusal::BadField;
 use schemas::sight::{HIDDEN_KEY, ReadScope};
+use schemas::spec;
 use serde_json::{Value, json};
 
 /// Returns the entries of the golden files, one for each event.
@@ -79,4 +81,19 @@ fn read_scope_hides_environment_values_only() {
         events += 1;
     }
     assert!(events > 60 && found > 12, "{events} events with {found} values");
+}
+
+#[test]
+fn definition_with_hidden_values_is_refused() {
+    let (lrp, mut task) = (crate::golden::lrp(), crate::golden::job());
+    let mut hidden = lrp.clone();
+    ReadScope::Nothing.redact_definition(&lrp.domain, Arc::make_mut(&mut hidden.definition));
+    ReadScope::Nothing.redact_task(&lrp.domain, Arc::make_mut(&mut task.definition));
+    assert_eq!(spec::lrp(spec::to_json(&lrp)), Ok(lrp));
+    for refusal in
+        [spec::lrp(spec::to_json(&hidden)).unwrap_err(), spec::task(spec::task_to_json(&task)).unwrap_err()]
+    {
+        let is_hidden = |bad: &BadField| bad.problem.starts_with("stands for a value that you may not read");
+        assert!(refusal.fields.iter().any(is_hidden), "{refusal:?}");
+    }
 }

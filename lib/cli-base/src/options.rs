@@ -242,6 +242,9 @@ pub enum Format {
     /// Comma-separated values with a header line
     #[value(hide = true)]
     Csv,
+    /// A definition file
+    #[value(hide = true)]
+    Toml,
 }
 
 /// Use of colour in output.

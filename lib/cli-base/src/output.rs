@@ -7,6 +7,7 @@ use data_encoding::BASE64;
 use parking_lot::Mutex;
 use runtime::exit::Exit;
 use schemas::Timestamp;
+use schemas::spec::{self, Item};
 use serde::Serialize;
 use text::words::{escape_json, escape_text};
 
@@ -52,7 +53,7 @@ impl Output {
     pub fn is_human_readable(self) -> bool {
         match self.format {
             Format::Table => true,
-            Format::Json | Format::Jsonl | Format::Csv => false,
+            Format::Json | Format::Jsonl | Format::Csv | Format::Toml => false,
         }
     }
 
@@ -79,7 +80,7 @@ impl Output {
         }
         let text = String::from_utf8_lossy(bytes);
         match self.format {
-            Format::Table | Format::Csv => write_text(&escape_text(&text)),
+            Format::Table | Format::Csv | Format::Toml => write_text(&escape_text(&text)),
             Format::Json | Format::Jsonl => write_text(&escape_json(&text)),
         }
     }
@@ -95,7 +96,9 @@ impl Output {
         table: impl FnOnce(&[T], RenderOptions) -> Table,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Csv => write_line(&table(rows, self.look()).render(self.colour)),
+            Format::Table | Format::Csv | Format::Toml => {
+                write_line(&table(rows, self.look()).render(self.colour))
+            }
             Format::Json => write_line(&self.json_text(pretty(&rows)?)),
             Format::Jsonl => rows.iter().try_for_each(|row| write_line(&self.json_text(compact(row)?))),
         }
@@ -109,14 +112,47 @@ impl Output {
     ) -> Result<(), Failure> {
         match self.format {
             Format::Json => self.write_json(thing),
-            Format::Table | Format::Csv | Format::Jsonl => self.write_stream_item(thing, text),
+            Format::Table | Format::Csv | Format::Jsonl | Format::Toml => self.write_stream_item(thing, text),
         }
+    }
+
+    /// Writes a row with details, or with `--output toml` its item as a definition file, which `muster apply`
+    /// accepts.
+    ///
+    /// # Errors
+    /// If the item cannot be a file: it is no longer desired, it has values that the user may not read, or
+    /// routes that TOML cannot represent.
+    pub fn write_details<T: Serialize>(
+        self,
+        row: &T,
+        item: impl FnOnce(&T) -> Option<Item>,
+        text: impl FnOnce(&T, RenderOptions) -> String,
+    ) -> Result<(), Failure> {
+        if self.format != Format::Toml {
+            return self.write_one(row, text);
+        }
+        let Some(item) = item(row) else {
+            return Err(Failure::new(
+                Exit::Failed,
+                "InvalidStateTransition",
+                "there is no definition: it is not desired",
+            ));
+        };
+        let file = spec::item_spec(&item);
+        spec::document(file.clone())
+            .map_err(|refusal| Failure::from(refusal).while_doing("write the definition as a file"))?;
+        let toml = toml::to_string_pretty(&file).map_err(|error| {
+            Failure::new(Exit::Failed, "InvalidRequest", format!("TOML cannot represent the routes: {error}"))
+        })?;
+        write_text(&if self.safe { escape_text(&toml) } else { toml })
     }
 
     /// Writes a single result that is always formatted as JSON.
     pub fn write_json<T: Serialize>(self, thing: &T) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Csv | Format::Json => write_line(&self.json_text(pretty(thing)?)),
+            Format::Table | Format::Csv | Format::Json | Format::Toml => {
+                write_line(&self.json_text(pretty(thing)?))
+            }
             Format::Jsonl => write_line(&self.json_text(compact(thing)?)),
         }
     }
@@ -129,7 +165,7 @@ impl Output {
         text: impl FnOnce(&T, RenderOptions) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Csv => write_line(&text(thing, self.look())),
+            Format::Table | Format::Csv | Format::Toml => write_line(&text(thing, self.look())),
             Format::Json => {
                 ANSWER.lock().values.push(self.json_text(compact(thing)?));
                 Ok(())
@@ -151,7 +187,7 @@ impl Output {
         text: impl FnOnce(&T, RenderOptions) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Csv => write_line(&text(thing, self.look())),
+            Format::Table | Format::Csv | Format::Toml => write_line(&text(thing, self.look())),
             Format::Json | Format::Jsonl => write_line(&self.json_text(compact(thing)?)),
         }
     }
@@ -242,7 +278,7 @@ pub fn report_failure(failure: &Failure, global: &Global) {
     }
     let colour = colour(global.color, io::stderr().is_terminal(), |name| std::env::var(name).ok());
     match global.output {
-        Format::Table => write_note(&failure.text(colour)),
+        Format::Table | Format::Toml => write_note(&failure.text(colour)),
         Format::Json | Format::Jsonl | Format::Csv => write_note(&escape_json(&failure.json())),
     }
 }

@@ -110,7 +110,7 @@ async fn list(
             let (entries, _) = client.history(after, about.as_deref()).await?;
             return output.write_rows(&entries, |_, _| Table::default());
         }
-        Format::Table | Format::Jsonl | Format::Csv => {}
+        Format::Table | Format::Jsonl | Format::Csv | Format::Toml => {}
     }
     for_each_entry(client, after, about, |entry| {
         output.write_stream_item(&entry, lines).map(ControlFlow::Continue)

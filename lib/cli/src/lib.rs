@@ -198,6 +198,11 @@ pub fn check_options(global: &Global, honours_domain: bool) -> Result<(), Failur
         let why = "invalid output format csv: only muster sql supports it; use -o table, json or jsonl";
         return Err(Failure::usage(why));
     }
+    if global.output == Format::Toml && !global.command.ends_with(" show") {
+        let why = "invalid output format toml: only the commands that show a process or a task support it; use -o \
+                   table, json or jsonl";
+        return Err(Failure::usage(why));
+    }
     let domain = global.domain.as_ref().filter(|_| global.named.domain == OptionSource::Flag);
     let Some(domain) = domain.filter(|_| !honours_domain) else { return Ok(()) };
     let failure = Failure::usage(format!("--domain {domain} is not used by this command: leave it out"));

@@ -14,6 +14,8 @@ use schemas::limits::INSTANCES;
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::priority::Priority;
 use schemas::process::Purpose;
+use schemas::query::LrpRow;
+use schemas::spec::Item;
 use serde_json::Value;
 use text::words::{InvalidValue, number};
 
@@ -33,7 +35,7 @@ pub enum LrpVerb {
         #[command(flatten)]
         at: AsOfOption,
     },
-    /// Show a process, its definition and its instances
+    /// Show a process, its definition and its instances; -o toml writes the definition as a file for apply
     Show {
         /// Guid of the process
         guid: ProcessGuid,
@@ -188,7 +190,8 @@ impl Session<'_> {
         } else {
             vec![]
         };
-        self.output.write_one(&row, |row, look| rows::lrp(row, &instances, look))
+        let item = |row: &LrpRow| row.to_desired().map(|lrp| Item::Lrp(Box::new(lrp)));
+        self.output.write_details(&row, item, |row, look| rows::lrp(row, &instances, look))
     }
 
     async fn update(

@@ -29,7 +29,7 @@ use serde::Serialize;
 use text::words::{age, count};
 
 use super::arguments::{parse_parameter, parse_priority};
-use super::rows::{indented_json, without_empty_values};
+use super::rows::indented_json;
 use super::session::UNCHANGED;
 use super::{find, task};
 
@@ -57,7 +57,7 @@ pub enum ParameterisedVerb {
         #[command(flatten)]
         at: AsOfOption,
     },
-    /// Show a parameterised task and its waiting dispatches
+    /// Show a parameterised task and its waiting dispatches; -o toml writes the definition as a file for apply
     Show {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
@@ -110,7 +110,10 @@ pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), 
         ParameterisedVerb::Show { guid, .. } => {
             let row = find::parameterised(&connect(global).await?, &guid).await?.row;
             find::check_domain(global, format!("parameterised task {guid}"), row.domain.clone())?;
-            output.write_one(&row, shown)
+            let item = |row: &ParameterisedRow| {
+                desired_from_row(row).map(|desired| Item::Parameterised(Box::new(desired)))
+            };
+            output.write_details(&row, item, shown)
         }
         ParameterisedVerb::Dispatch { guid, payload, parameters, key, priority, wait } => {
             let payload = payload.map(|path| read_payload(&path)).transpose()?;
@@ -393,10 +396,7 @@ fn shown(row: &ParameterisedRow, look: RenderOptions) -> String {
         ("created", row.epoch.0.to_string()),
     ]);
     if let Some(desired) = desired_from_row(row) {
-        shown.push_str(&format!(
-            "\n\n{}",
-            indented_json(&without_empty_values(spec::parameterised_to_json(&desired)))
-        ));
+        shown.push_str(&format!("\n\n{}", indented_json(&spec::parameterised_to_json(&desired))));
     }
     shown
 }

@@ -16,13 +16,13 @@ use schemas::message::Ack;
 use schemas::names::{PeriodicGuid, TaskGuid};
 use schemas::query::PeriodicRow;
 use schemas::schedule::Schedule;
-use schemas::spec::{self, PeriodicAction};
+use schemas::spec::{self, Item, PeriodicAction};
 use serde::Serialize;
 use text::words::{age, time_until};
 
 use super::decisions::events_of;
 use super::find;
-use super::rows::{indented_json, without_empty_values};
+use super::rows::indented_json;
 use super::session::UNCHANGED;
 
 /// Output of a command that changes a periodic task.
@@ -45,7 +45,7 @@ pub enum PeriodicVerb {
         #[command(flatten)]
         at: AsOfOption,
     },
-    /// Show a periodic task and its last launch
+    /// Show a periodic task and its last launch; -o toml writes the definition as a file for apply
     Show {
         /// Guid of the periodic task
         guid: PeriodicGuid,
@@ -85,7 +85,9 @@ pub(crate) async fn run(verb: PeriodicVerb, global: &Global) -> Result<(), Failu
         PeriodicVerb::Show { guid, .. } => {
             let row = find::periodic(&connect(global).await?, &guid).await?.row;
             find::check_domain(global, format!("periodic task {guid}"), row.domain.clone())?;
-            output.write_one(&row, shown)
+            let item =
+                |row: &PeriodicRow| desired_from_row(row).map(|desired| Item::Periodic(Box::new(desired)));
+            output.write_details(&row, item, shown)
         }
         PeriodicVerb::Pause { guid } => {
             command(&connect(global).await?, &guid, PeriodicAction::Pause, global).await
@@ -228,10 +230,7 @@ fn shown(row: &PeriodicRow, look: RenderOptions) -> String {
         ("created", row.epoch.0.to_string()),
     ]);
     if let Some(desired) = desired_from_row(row) {
-        shown.push_str(&format!(
-            "\n\n{}",
-            indented_json(&without_empty_values(spec::periodic_to_json(&desired)))
-        ));
+        shown.push_str(&format!("\n\n{}", indented_json(&spec::periodic_to_json(&desired))));
     }
     shown
 }

@@ -7,12 +7,11 @@ pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::Arc;
 
 use cli_base::output::RenderOptions;
 use cli_base::table::{Cell, Table, facts, painted_state};
 use schemas::cluster::Role;
-use schemas::definition::{DesiredTask, Mode};
+use schemas::definition::Mode;
 use schemas::names::{DefinitionId, ServiceId};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, DomainUseRow, Finding, InstancePresence, InstanceRow, InstanceState,
@@ -22,7 +21,6 @@ use schemas::resources::Resources;
 use schemas::spec;
 use schemas::task::{Callback, CallbackVerdict};
 use serde::Serialize;
-use serde_json::Value;
 use text::describe::{indices, rollout_name};
 use text::words::{age, count, duration_text, escape_json, mebibytes, one_line, short_id, time_until};
 
@@ -111,7 +109,7 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: RenderOptions) 
         ("waits", waits::waiting_reason(row, instances).unwrap_or_default()),
     ]);
     if let Some(desired) = row.to_desired() {
-        text.push_str(&format!("\n\n{}", indented_json(&without_empty_values(spec::to_json(&desired)))));
+        text.push_str(&format!("\n\n{}", indented_json(&spec::to_json(&desired))));
     }
     if !instances.is_empty() {
         text.push_str(&format!("\n\n{}", self::instances(instances, look).render(look.colour)));
@@ -180,25 +178,6 @@ pub(crate) fn rollouts(all: &[PastRollout], look: RenderOptions) -> Table {
         ]);
     }
     table
-}
-
-/// Removes null, `false`, and empty values from a spec, because a user would not write these values.
-pub(super) fn without_empty_values(value: Value) -> Value {
-    let says = |value: &Value| match value {
-        Value::Null | Value::Bool(false) => false,
-        Value::String(text) => !text.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        Value::Object(object) => !object.is_empty(),
-        Value::Bool(true) | Value::Number(_) => true,
-    };
-    match value {
-        Value::Object(object) => {
-            let parts = object.into_iter().map(|(name, part)| (name, without_empty_values(part)));
-            Value::Object(parts.filter(|(_, part)| says(part)).collect())
-        }
-        Value::Array(list) => Value::Array(list.into_iter().map(without_empty_values).collect()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
-    }
 }
 
 /// Formats a value as JSON, indented by two spaces.
@@ -355,14 +334,8 @@ pub(crate) fn task(row: &TaskRow, look: RenderOptions) -> String {
         ("container", text(row.instance_guid.map(|guid| guid.to_string()))),
         ("result", text(row.result.clone())),
     ]);
-    if let Some(definition) = &row.definition {
-        let desired = DesiredTask {
-            task_guid: row.task_guid.clone(),
-            domain: row.domain.clone(),
-            definition: Arc::new(definition.clone()),
-        };
-        shown
-            .push_str(&format!("\n\n{}", indented_json(&without_empty_values(spec::task_to_json(&desired)))));
+    if let Some(desired) = row.to_desired() {
+        shown.push_str(&format!("\n\n{}", indented_json(&spec::task_to_json(&desired))));
     }
     shown
 }

@@ -57,7 +57,7 @@ pub(crate) async fn run(args: SqlArgs, global: &Global) -> Result<(), Failure> {
     match output.format {
         Format::Csv => stream(&mut reading, &question, output, csv_header, csv_line).await,
         Format::Jsonl => stream(&mut reading, &question, output, |_| Ok(vec![]), json_line).await,
-        Format::Table | Format::Json => {
+        Format::Table | Format::Json | Format::Toml => {
             let answer = reading.ask(&question).await?;
             if output.is_human_readable() {
                 note(&format!("at position {}", position.unwrap_or(end)));

@@ -52,7 +52,7 @@ pub enum TaskVerb {
         #[command(flatten)]
         at: AsOfOption,
     },
-    /// Show a task, its definition and its result
+    /// Show a task, its definition and its result; -o toml writes the definition as a file for apply
     Show {
         /// Guid of the task
         guid: TaskGuid,
@@ -94,7 +94,8 @@ pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> 
         TaskVerb::Show { guid, .. } => {
             let row = find::task(&connect(global).await?, &guid).await?.row;
             find::check_domain(global, format!("task {guid}"), row.domain.clone())?;
-            output.write_one(&row, rows::task)
+            let item = |row: &TaskRow| row.to_desired().map(|task| Item::Task(Box::new(task)));
+            output.write_details(&row, item, rows::task)
         }
         TaskVerb::Cancel { guid } => {
             let client = client_in_domain(global, &guid, "cancel").await?;

@@ -48,7 +48,7 @@ pub(crate) async fn run(args: TraceArgs, global: &Global) -> Result<(), Failure>
     let target = find(&client, args.id).await?;
     let steps = tree::build_tree(chain(&client, &target).await?, &target.named_decisions);
     match output.format {
-        Format::Table | Format::Csv => output::write_line(&tree::text(&steps, output.look()))?,
+        Format::Table | Format::Csv | Format::Toml => output::write_line(&tree::text(&steps, output.look()))?,
         Format::Json | Format::Jsonl => output.write_rows(&steps, |_, _| Table::default())?,
     }
     match &args.otlp {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::status::{Finding, Services};
 use crate::container::{Epoch, Instance, PortMapping};
 use crate::crash::{Attempts, NoRestartReason};
-use crate::definition::{Definition, DesiredLrp, Mode, Routes, TaskDefinition};
+use crate::definition::{Definition, DesiredLrp, DesiredTask, Mode, Routes, TaskDefinition};
 use crate::ended::EndKind;
 use crate::evaluation::{Evaluation, Status};
 use crate::isolation::Isolation;
@@ -412,6 +413,18 @@ pub struct TaskRow {
     pub priority: Priority,
     /// Definition of the task. Lists contain it only on request.
     pub definition: Option<TaskDefinition>,
+}
+
+impl TaskRow {
+    /// Returns the task as a client creates it. `None` if the row has no definition.
+    #[must_use]
+    pub fn to_desired(&self) -> Option<DesiredTask> {
+        Some(DesiredTask {
+            task_guid: self.task_guid.clone(),
+            domain: self.domain.clone(),
+            definition: Arc::new(self.definition.clone()?),
+        })
+    }
 }
 
 /// A container of an instance that has ended. `muster.query.<root>.instance.ended`

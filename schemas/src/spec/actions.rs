@@ -3,7 +3,7 @@
 
 use data_encoding::BASE64;
 use schemars::JsonSchema;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::transfers;
 use crate::action::{
@@ -12,6 +12,7 @@ use crate::action::{
 };
 use crate::fields::{Field, Fields, nearest};
 use crate::limits::{self, ACTION_DEPTH, ACTION_NODES};
+use crate::sight::HIDDEN_KEY;
 
 /// Names of the actions.
 const KINDS: [&str; 9] =
@@ -31,6 +32,30 @@ pub(super) fn take(root: Field<'_>) -> Option<Action> {
         return None;
     }
     action
+}
+
+/// Converts an action tree to JSON that [`take`] can parse. Default values are omitted.
+pub(super) fn to_json(action: &Action) -> Value {
+    without_defaults(json!(action))
+}
+
+/// Removes the empty fields of objects, except for values of variables, which may be empty.
+fn without_defaults(value: Value) -> Value {
+    let is_default = |name: &str, value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty() && name != "value",
+        Value::Array(list) => list.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        Value::Bool(true) | Value::Number(_) => false,
+    };
+    match value {
+        Value::Object(object) => {
+            let fields = object.into_iter().map(|(name, part)| (name, without_defaults(part)));
+            Value::Object(fields.filter(|(name, part)| !is_default(name, part)).collect())
+        }
+        Value::Array(list) => list.into_iter().map(without_defaults).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
+    }
 }
 
 /// Position of an action in a tree.
@@ -300,6 +325,9 @@ fn take_sealed(field: Field<'_>) -> Option<Sealed> {
     let key = fields.required("key", |field| {
         let (path, problems) = (field.path.clone(), field.problems);
         let key = field.text(limits::KEY_ID_BYTES)?;
+        if key == HIDDEN_KEY {
+            problems.add(&path, "stands for a value that you may not read: write the value instead");
+        }
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
             problems.add(&path, "must be the id of a key: letters, digits, - and _");
         }

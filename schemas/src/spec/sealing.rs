@@ -170,12 +170,25 @@ pub fn to_seal(subject_domain: &Domain, body: &[u8]) -> Result<Item, Refusal> {
 /// parses this form, and the answer to the request has this form.
 #[must_use]
 pub fn item_to_json(item: &Item) -> Value {
+    let kind = match item {
+        Item::Lrp(_) => "lrp",
+        Item::Task(_) => "task",
+        Item::Periodic(_) => "periodic",
+        Item::Parameterised(_) => "parameterised",
+        Item::Domain { .. } => "domain",
+    };
+    json!({kind: item_spec(item)})
+}
+
+/// Converts an item to the JSON of its spec. For all items except domains, [`super::document`] parses it.
+#[must_use]
+pub fn item_spec(item: &Item) -> Value {
     match item {
-        Item::Lrp(lrp) => json!({"lrp": to_json(lrp)}),
-        Item::Task(task) => json!({"task": task_to_json(task)}),
-        Item::Periodic(periodic) => json!({"periodic": periodic_to_json(periodic)}),
-        Item::Parameterised(desired) => json!({"parameterised": parameterised_to_json(desired)}),
-        Item::Domain { domain, ttl_ms } => json!({"domain": {"domain": domain, "ttl_ms": ttl_ms}}),
+        Item::Lrp(lrp) => to_json(lrp),
+        Item::Task(task) => task_to_json(task),
+        Item::Periodic(periodic) => periodic_to_json(periodic),
+        Item::Parameterised(desired) => parameterised_to_json(desired),
+        Item::Domain { domain, ttl_ms } => json!({"domain": domain, "ttl_ms": ttl_ms}),
     }
 }
 

@@ -140,6 +140,10 @@ fn secret_reaches_its_container_only() {
     muster.ok(&format!("apply --dry-run {file}"));
     muster.ok(&format!("apply --dry-run {file}"));
     place.print_event("the same file again changes nothing");
+    let shown = given.write_file("shown.toml", &muster.ok("lrp show web -o toml").out);
+    assert!(fs::read_to_string(&shown).unwrap().contains("[environment_variables.value.sealed]"));
+    muster.ok(&format!("apply {}", shown.display())).expect_output(&["unchanged"]);
+    muster.exits(2, "lrp list -o toml").expect_output(&["invalid output format toml"]);
     assert_offline_decisions_are_sealed(muster, file);
 
     let before = runs_with(muster, [FIRST_SUM, SECOND_SUM]);
