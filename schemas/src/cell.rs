@@ -81,7 +81,7 @@ impl Command {
     /// Returns the digest of the command for this cell. A repeated request has the same digest.
     #[must_use]
     pub fn digest(self, id: &CellId) -> String {
-        request::digest(self.verb().noun_and_verb(), id.as_str())
+        request::digest(self.verb().noun_and_verb(), id)
     }
 }
 

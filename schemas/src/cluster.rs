@@ -100,11 +100,11 @@ impl Command {
     /// Returns the digest of the command. A repeated request has the same digest.
     #[must_use]
     pub fn digest(self) -> String {
-        let argument = match self {
-            Self::SwitchPreemption(on) => on.to_string(),
-            Self::Reshard(shards) => shards.to_string(),
-        };
-        request::digest(self.verb().noun_and_verb(), &argument)
+        let verb = self.verb().noun_and_verb();
+        match self {
+            Self::SwitchPreemption(on) => request::digest(verb, &on),
+            Self::Reshard(shards) => request::digest(verb, &shards),
+        }
     }
 }
 

@@ -104,7 +104,7 @@ impl LimitDomain {
     /// Returns the digest of the command. A repeated request is recognised by this digest.
     #[must_use]
     pub fn digest(&self) -> String {
-        request::digest(OperatorVerb::DomainLimit.noun_and_verb(), &format!("{self:?}"))
+        request::digest(OperatorVerb::DomainLimit.noun_and_verb(), self)
     }
 
     /// Returns the quotas of the domain after this command, if it had `quotas` before.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use schemas::limits::REMEMBERED_REQUESTS;
 use schemas::packed::Packed;
 use schemas::refusal::{Code, Refusal};
+use schemas::request::is_same;
 use schemas::stamp::Identity;
 
 /// Most recent requests, the oldest first. Each request is stored with the version of the aggregate that the
@@ -26,7 +27,9 @@ impl Requests {
         let same = |known: &Identity| known.actor == request.actor && known.id == request.id;
         match self.0.iter().find(|(known, _)| same(known)) {
             None => Ok(None),
-            Some((known, version)) if known.digest == request.digest => Ok(Some(version)),
+            Some((known, version)) if is_same(known.digest.as_deref(), request.digest.as_deref()) => {
+                Ok(Some(version))
+            }
             Some((known, _)) => {
                 let verb = |of: &Identity| {
                     let digest = of.digest.as_deref().unwrap_or("a command");

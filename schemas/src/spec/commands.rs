@@ -475,7 +475,7 @@ impl ClientCommand {
     /// Returns a digest of the command. The digest distinguishes two commands with the same request id.
     #[must_use]
     pub fn digest(&self) -> String {
-        crate::request::digest(self.noun_and_verb(), &self.body().to_string())
+        crate::request::digest(self.noun_and_verb(), &self.body())
     }
 
     /// Returns the domain in the body. `None` if the body contains no domain. The domain of the record then
