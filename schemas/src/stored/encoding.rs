@@ -158,6 +158,6 @@ fn classify_error(bytes: &[u8], failed: &serde_json::Error) -> DecodeError {
         types.collect::<Vec<String>>()
     });
     let unknown =
-        names.unwrap_or_default().into_iter().find(|name| !super::Event::TYPES.contains(&name.as_str()));
+        names.unwrap_or_default().into_iter().find(|name| super::Event::types().all(|known| known != name));
     unknown.map_or_else(|| DecodeError::Malformed(failed.to_string()), DecodeError::UnknownEvent)
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::mirror::Mirror;
+use super::conversion::Stored;
 use super::parts::Instance;
 use super::process::{Actual, Restart};
 use crate::actual;
@@ -28,8 +28,8 @@ enum ActualWithOldVersion {
     Known(Actual),
 }
 
-impl Mirror<actual::Event> for ActualWithOldVersion {
-    fn mirror(self) -> actual::Event {
+impl ActualWithOldVersion {
+    fn read(self) -> actual::Event {
         match self {
             Self::CrashedV0 { index, instance_guid, cell_id, status, crash_count, definition_id } => {
                 let event = Actual::CrashedV1 {
@@ -42,15 +42,15 @@ impl Mirror<actual::Event> for ActualWithOldVersion {
                     restart: Restart::Immediate,
                     attempts: None,
                 };
-                event.mirror()
+                event.read()
             }
-            Self::Known(event) => event.mirror(),
+            Self::Known(event) => event.read(),
         }
     }
 }
 
 fn upcast(event: Value) -> actual::Event {
-    serde_json::from_value::<ActualWithOldVersion>(event).unwrap().mirror()
+    serde_json::from_value::<ActualWithOldVersion>(event).unwrap().read()
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! by the test.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+mod allocations;
 mod appends;
 mod auctioneers;
 mod causes;

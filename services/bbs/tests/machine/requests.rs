@@ -22,7 +22,7 @@ pub(crate) fn fresh(seconds: u64) -> ClientCommand {
     ClientCommand::DomainUpsert { domain: words::domain(), ttl_ms: Some(seconds * 1_000) }
 }
 
-fn ask(scene: &mut Scene, client: &str, id: &str, command: ClientCommand) -> Result<Ack, Refusal> {
+pub(crate) fn ask(scene: &mut Scene, client: &str, id: &str, command: ClientCommand) -> Result<Ack, Refusal> {
     let envelope = Envelope { request_id: Some(RequestId::new(id).unwrap()), ..Envelope::default() };
     ask_with(scene, client, envelope, command)
 }

@@ -89,6 +89,8 @@ pub(crate) struct Scene {
     /// Callbacks without a response.
     pub(crate) calls: Vec<(usize, TaskGuid, Epoch)>,
     requester: u64,
+    /// Number of allocations in the steps of all BBSs.
+    pub(crate) allocations: u64,
 }
 
 impl Scene {
@@ -154,7 +156,10 @@ impl Scene {
         while let Some((node, input)) = waiting.pop_front() {
             for input in [input, Input::Turn] {
                 let Some(bbs) = &mut self.bbs[node] else { break };
-                for effect in bbs.step(self.now, input) {
+                let mut effects = vec![];
+                let allocated = allocation_counter::measure(|| effects = bbs.step(self.now, input));
+                self.allocations += allocated.count_total;
+                for effect in effects {
                     waiting.extend(self.perform(node, effect));
                 }
             }
