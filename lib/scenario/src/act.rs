@@ -193,7 +193,7 @@ impl Stage<'_> {
         command: ClientCommand,
     ) -> Result<Ack, Failed> {
         let (domain, client) = (domain.clone(), who());
-        self.answered(ChangeRequest::Client { domain, client, envelope, command })
+        self.answered(ChangeRequest::client(domain, client, envelope, command))
     }
 
     fn of_process(

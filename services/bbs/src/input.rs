@@ -136,6 +136,8 @@ pub enum ChangeRequest {
         /// Metadata of the command.
         envelope: Envelope,
         command: ClientCommand,
+        /// Digest of the sealed command. `None` if the command has no request id.
+        digest: Option<String>,
     },
     /// Reports of a rep.
     Cell {
@@ -187,6 +189,16 @@ pub enum ChangeRequest {
         cell: CellId,
         command: cell::Command,
     },
+}
+
+impl ChangeRequest {
+    /// Returns the request for a command whose secrets are sealed. Computes its digest, so that the thread that
+    /// decides does not.
+    #[must_use]
+    pub fn client(domain: Domain, client: ClientName, envelope: Envelope, command: ClientCommand) -> Self {
+        let digest = envelope.request_id.is_some().then(|| command.digest());
+        Self::Client { domain, client, envelope, command, digest }
+    }
 }
 
 /// A query, which changes nothing.

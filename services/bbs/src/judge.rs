@@ -40,6 +40,9 @@ pub(crate) struct Batch<'a> {
     json: Vec<u8>,
 }
 
+/// Space for the decisions of an entry, in bytes. Longer entries grow it.
+const USUAL_ENTRY_BYTES: usize = 4096;
+
 /// Result of judging a batch.
 pub(crate) struct Judged {
     /// Judged commands in order, each with its verdict. The BBS sends the verdicts once the entry is settled
@@ -74,7 +77,7 @@ pub(crate) fn judge<'a>(
         growth: Growth::default(),
         in_flight: flying,
         decisions: vec![],
-        json: vec![],
+        json: Vec::with_capacity(USUAL_ENTRY_BYTES),
     };
     let (mut decided, mut again) = (vec![], None);
     while !batch.is_full() && decided.len() < limits::BATCH {
@@ -168,12 +171,12 @@ impl Batch<'_> {
             let decision = self.decision(queued, at, Some(cause), (aggregate, launched, events));
             all.push(Decision { request_id: None, request_digest: None, ..decision });
         }
-        let json = all.iter().map(encode_decision).collect::<Result<Vec<_>, _>>()?;
-        for (decision, json) in all.into_iter().zip(json) {
-            if !self.json.is_empty() {
-                self.json.push(b',');
-            }
-            self.json.extend(json);
+        let before = self.json.len();
+        if let Err(refusal) = all.iter().try_for_each(|decision| encode_decision(decision, &mut self.json)) {
+            self.json.truncate(before);
+            return Err(refusal);
+        }
+        for decision in all {
             self.scratch.evolve(&decision);
             self.scratch.at = self.scratch.at.next();
             self.decisions.push(decision);
@@ -280,12 +283,17 @@ fn check_version(queued: &QueuedCommand, version: u64) -> Result<(), Refusal> {
     Err(Refusal::new(Code::ResourceConflict, why))
 }
 
-/// Encodes a decision for the entry.
-fn encode_decision(decision: &Decision) -> Result<Vec<u8>, Refusal> {
-    let json = serde_json::to_vec(decision).unwrap_or_default();
-    if json.is_empty() || json.len() > limits::DECISION_BYTES {
-        let why = format!("the decision takes {} bytes: the limit is {}", json.len(), limits::DECISION_BYTES);
+/// Appends the JSON of a decision to those of the entry.
+fn encode_decision(decision: &Decision, json: &mut Vec<u8>) -> Result<(), Refusal> {
+    if !json.is_empty() {
+        json.push(b',');
+    }
+    let before = json.len();
+    serde_json::to_writer(&mut *json, decision).expect("a decision is plain data");
+    let bytes = json.len() - before;
+    if bytes > limits::DECISION_BYTES {
+        let why = format!("the decision takes {bytes} bytes: the limit is {}", limits::DECISION_BYTES);
         return Err(Refusal::new(Code::InvalidRequest, why));
     }
-    Ok(json)
+    Ok(())
 }

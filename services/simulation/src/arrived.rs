@@ -86,7 +86,7 @@ impl Arrived {
             Self::Message { requester, kind, bytes } => return message_for_bbs(requester, kind, &bytes),
             Self::Command { requester, domain, envelope, command } => {
                 let client = ClientName::new("tester").ok()?;
-                I::Request { requester, ask: ChangeRequest::Client { domain, client, envelope, command } }
+                I::Request { requester, ask: ChangeRequest::client(domain, client, envelope, command) }
             }
             Self::Answer { about: About::Probe(cell), bytes } => {
                 let answer: Option<Result<Heartbeat, Refusal>> = bytes.map(|bytes| decoded(&bytes));

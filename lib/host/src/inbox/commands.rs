@@ -112,6 +112,7 @@ fn decode_command(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ch
                 client: client.clone(),
                 envelope,
                 command,
+                digest: None,
             });
             (Form::Json, ask)
         }
@@ -182,9 +183,9 @@ impl Driver {
     /// Seals every secret in a request. The machine and the log never see a plain secret.
     fn seal_secrets(&self, ask: ChangeRequest) -> Result<ChangeRequest, Refusal> {
         match ask {
-            ChangeRequest::Client { domain, client, envelope, command } => {
+            ChangeRequest::Client { domain, client, envelope, command, digest: _ } => {
                 let command = command.sealed(&domain, &self.keys.sealer())?;
-                Ok(ChangeRequest::Client { domain, client, envelope, command })
+                Ok(ChangeRequest::client(domain, client, envelope, command))
             }
             ChangeRequest::Cell { .. }
             | ChangeRequest::Outcomes(_)

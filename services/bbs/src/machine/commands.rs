@@ -25,8 +25,8 @@ impl Bbs {
     pub(super) fn handle_request(&mut self, requester: u64, ask: ChangeRequest) {
         let is_report = matches!(ask, ChangeRequest::Cell { .. });
         let refused = self.admit().and_then(|()| match ask {
-            ChangeRequest::Client { domain, client, envelope, command } => {
-                self.handle_client_command(requester, domain, client, envelope, command)
+            ChangeRequest::Client { domain, client, envelope, command, digest } => {
+                self.handle_client_command(requester, domain, client, (envelope, digest), command)
             }
             ChangeRequest::Cell { cell, reports } => self.handle_reports(requester, &cell, reports),
             ChangeRequest::Outcomes(outcomes) => self.handle_outcomes(requester, outcomes),
@@ -79,14 +79,13 @@ impl Bbs {
         requester: u64,
         domain: Domain,
         client: ClientName,
-        envelope: Envelope,
+        (envelope, digest): (Envelope, Option<String>),
         command: ClientCommand,
     ) -> Result<(), Refusal> {
         check_exec_has_request_id(&envelope, &command)?;
         let quotas = self.log.world().quotas(&domain);
         self.rates.admit(&domain, quotas.commands_per_second, self.now)?;
         self.requesters.admit(&domain, &client, requester)?;
-        let digest = envelope.request_id.is_some().then(|| command.digest());
         let actor = Actor::Client { domain, name: client };
         let queued = QueuedCommand::new(Requester::Single(requester), actor, client_command(command));
         self.enqueue(QueuedCommand { envelope, digest, ..queued });

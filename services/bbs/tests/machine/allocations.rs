@@ -21,7 +21,9 @@ fn decisions_allocate_little() {
     for name in ["a", "b", "c"] {
         ask(&mut scene, "ci", name, words::lrp(name, 1)).unwrap();
     }
-    let desire = allocations(&mut scene, |scene| drop(ask(scene, "ci", "r1", words::lrp("web", 1)).unwrap()));
+    let desire = allocations(&mut scene, |scene| {
+        ask(scene, "ci", "r1", words::lrp("web", 1)).unwrap();
+    });
     let report = |scene: &mut Scene, step| {
         let epoch = scene.epoch(0, "web");
         scene.report(0, "c1", words::lrp_report("web", 0, epoch, container(1, "c1"), step));
@@ -29,8 +31,13 @@ fn decisions_allocate_little() {
     let start = allocations(&mut scene, |scene| report(scene, words::start()));
     let crash = actual::Command::Crash { reason: "exited with status 1".into(), exit_status: Some(1) };
     let crash = allocations(&mut scene, |scene| report(scene, crash));
-    let scale = allocations(&mut scene, |scene| drop(ask(scene, "ci", "r2", scale(100)).unwrap()));
-    let task =
-        allocations(&mut scene, |scene| drop(ask(scene, "ci", "r3", words::task("count", None)).unwrap()));
-    println!("desire {desire}, start {start}, crash {crash}, scale {scale}, task {task}");
+    let scale = allocations(&mut scene, |scene| {
+        ask(scene, "ci", "r2", scale(100)).unwrap();
+    });
+    let task = allocations(&mut scene, |scene| {
+        ask(scene, "ci", "r3", words::task("count", None)).unwrap();
+    });
+    let (counts, limits) = ([desire, start, crash, scale, task], [75, 70, 90, 360, 65]);
+    let is_within = counts.iter().zip(limits).all(|(count, limit)| *count <= limit);
+    assert!(is_within, "desire, start, crash, scale, task: {counts:?}, at most {limits:?}");
 }

@@ -117,7 +117,7 @@ fn one_read_per_subject_confirms_all_held_answers() {
     let bbs = scene.bbs[0].as_mut().unwrap();
     let ask = |client: usize, command: ClientCommand| {
         let client = ClientName::new(&format!("client{client}")).unwrap();
-        ChangeRequest::Client { domain: words::domain(), client, envelope: Envelope::default(), command }
+        ChangeRequest::client(words::domain(), client, Envelope::default(), command)
     };
     for requester in 0..200 {
         let command = words::scale(&format!("absent{requester}"), 1);

@@ -55,15 +55,7 @@ fn large_batches_are_split_into_several_entries() {
         .map(|number| {
             let client = ClientName::new(&format!("c{number}")).unwrap();
             let command = lrp(&name(*number), 100_000);
-            scene.ask(
-                0,
-                ChangeRequest::Client {
-                    domain: words::domain(),
-                    client,
-                    envelope: Envelope::default(),
-                    command,
-                },
-            )
+            scene.ask(0, ChangeRequest::client(words::domain(), client, Envelope::default(), command))
         })
         .collect();
     scene.fate.clear();

@@ -35,7 +35,7 @@ fn ask_now(scene: &mut Scene, command: ClientCommand) -> Result<Ack, Refusal> {
 /// Sends a command without waiting for its reply. Used while an entry is in flight (sent, but not delivered).
 fn send(scene: &mut Scene, envelope: Envelope, command: ClientCommand) -> u64 {
     let client = ClientName::new("ci").unwrap();
-    scene.ask(0, ChangeRequest::Client { domain: words::domain(), client, envelope, command })
+    scene.ask(0, ChangeRequest::client(words::domain(), client, envelope, command))
 }
 
 fn answer(scene: &mut Scene, requester: u64) -> Result<Ack, Refusal> {

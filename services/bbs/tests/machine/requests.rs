@@ -34,8 +34,7 @@ pub(crate) fn ask_with(
     command: ClientCommand,
 ) -> Result<Ack, Refusal> {
     let client = ClientName::new(client).unwrap();
-    let requester =
-        scene.ask(0, ChangeRequest::Client { domain: words::domain(), client, envelope, command });
+    let requester = scene.ask(0, ChangeRequest::client(words::domain(), client, envelope, command));
     match scene.answers.remove(&requester) {
         Some(Reply::Done(done)) => done,
         other => panic!("{other:?}"),
@@ -169,7 +168,7 @@ fn commands_behind_refused_entry_are_decided() {
     scene.fate.insert("muster", Fate::Held);
     let ask = |scene: &mut Scene, client: &str, command| {
         let (client, envelope) = (ClientName::new(client).unwrap(), Envelope::default());
-        scene.ask(0, ChangeRequest::Client { domain: words::domain(), client, envelope, command })
+        scene.ask(0, ChangeRequest::client(words::domain(), client, envelope, command))
     };
     let first = ask(&mut scene, "one", words::lrp("web", 1));
     let second = ask(&mut scene, "other", words::lrp("web", 2));
@@ -202,7 +201,7 @@ fn command_is_refused_after_its_timeout() {
     scene.client(0, words::lrp("other", 1));
     let ask = |scene: &mut Scene, timeout_ms, id, command| {
         let (client, envelope) = (ClientName::new("ci").unwrap(), with(timeout_ms, id));
-        scene.ask(0, ChangeRequest::Client { domain: words::domain(), client, envelope, command })
+        scene.ask(0, ChangeRequest::client(words::domain(), client, envelope, command))
     };
     let short = ask(&mut scene, 4_000, "r1", words::lrp("web", 1));
     let long = ask(&mut scene, 6_000, "r2", words::lrp("web", 2));

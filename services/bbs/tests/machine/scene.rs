@@ -351,7 +351,7 @@ impl Scene {
     pub(crate) fn client(&mut self, node: usize, command: ClientCommand) -> u64 {
         let client = ClientName::new("tester").unwrap();
         let (domain, envelope) = (words::domain(), Envelope::default());
-        self.ask(node, ChangeRequest::Client { domain, client, envelope, command })
+        self.ask(node, ChangeRequest::client(domain, client, envelope, command))
     }
 
     pub(crate) fn report(&mut self, node: usize, cell: &str, report: Report) -> u64 {
