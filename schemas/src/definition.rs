@@ -96,6 +96,25 @@ pub enum Network {
 }
 
 impl Definition {
+    /// Returns a definition that keeps an action running, with default values.
+    #[must_use]
+    pub fn new(action: Action) -> Self {
+        Self {
+            constraint: Arc::default(),
+            environment_variables: vec![],
+            setup: None,
+            action: action.into(),
+            monitor: None,
+            start_timeout_ms: 0,
+            memory_mb: 0,
+            disk_mb: 0,
+            cpu_weight: 0,
+            ports: Ports::new(),
+            grace_period_ms: DEFAULT_GRACE_MS,
+            sandbox: None,
+        }
+    }
+
     /// Returns the resources that one instance reserves on a cell.
     #[must_use]
     pub fn resources(&self) -> Resources {

@@ -328,9 +328,34 @@ fn command_body_has_exactly_the_fields_of_its_schema() {
             .map(String::as_str)
             .filter(|name| !["env", "rootfs", "egress_rules", "mode"].contains(name))
             .collect();
-        let sent: BTreeSet<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(told, sent, "{called}: the fields that are parsed differ from those that are written");
+        // A task cannot have a rule for several instances, which the sample of a definition has.
+        let mut body = body;
+        if let Some(Value::Array(rules)) = body.get_mut("constraints") {
+            rules.retain(|rule| rule["operator"] != "distinct_cell");
+        }
+        // Fields that the sample lacks are set to a value that their schema allows.
+        for field in &told {
+            if body.get(field).is_none() {
+                body[field] = sample(&properties.unwrap()[*field]);
+            }
+        }
+        let domain = Domain::new("apps").unwrap();
+        let message = json!({"body": body}).to_string();
+        let (noun, verb) = command.noun_and_verb();
+        let read = client_command(noun, verb, &domain, message.as_bytes()).map(|(_, command)| command.body());
+        assert_eq!(read, Ok(body), "{called}: what is written differs from what is parsed");
         assert_fields_are_known(&command, properties.unwrap().keys().map(String::as_str));
+    }
+}
+
+/// Returns a value that a simple schema allows.
+fn sample(schema: &Value) -> Value {
+    let kind = schema["type"].as_array().map_or(&schema["type"], |kinds| &kinds[0]);
+    match kind.as_str() {
+        Some("string") => "x".into(),
+        Some("integer") => schema["maximum"].clone(),
+        Some("boolean") => true.into(),
+        Some(_) | None => panic!("set this field in tests/golden.rs: {schema}"),
     }
 }
 

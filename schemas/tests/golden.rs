@@ -210,7 +210,6 @@ pub(crate) fn lrp() -> DesiredLrp {
             constraint: constraint().into(),
             environment_variables: variables(),
             setup: Some(action().into()),
-            action: action().into(),
             monitor: Some(action().into()),
             start_timeout_ms: 60_000,
             memory_mb: 256,
@@ -219,6 +218,7 @@ pub(crate) fn lrp() -> DesiredLrp {
             ports: vec![8080, 2222].into(),
             grace_period_ms: 15_000,
             sandbox: sandbox(),
+            ..Definition::new(action())
         }),
     }
 }

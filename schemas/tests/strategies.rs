@@ -212,7 +212,6 @@ fn any_definition() -> impl Strategy<Value = Definition> {
             constraint: constraint.into(),
             environment_variables,
             setup: actions.0.map(Arc::new),
-            action: actions.1.into(),
             monitor: actions.2.map(Arc::new),
             start_timeout_ms: times.0,
             memory_mb: sizes.0,
@@ -221,6 +220,7 @@ fn any_definition() -> impl Strategy<Value = Definition> {
             ports,
             grace_period_ms: times.1,
             sandbox: sandbox.map(Arc::new),
+            ..Definition::new(actions.1)
         },
     )
 }

@@ -655,16 +655,13 @@ fn utmost_lrp(process_guid: ProcessGuid) -> DesiredLrp {
     let definition = Definition {
         constraint: utmost_constraint().into(),
         environment_variables: utmost_environment(),
-        setup: None,
-        action: utmost_action().into(),
-        monitor: None,
         start_timeout_ms: DURATION_MS,
         memory_mb: RESOURCE_MB,
         disk_mb: RESOURCE_MB,
         cpu_weight: CPU_WEIGHT,
         ports: (1..=PORTS).map(|number| u16::MAX - PORTS + number).collect(),
         grace_period_ms: GRACE_MS,
-        sandbox: None,
+        ..Definition::new(utmost_action())
     };
     DesiredLrp {
         domain: domain(),

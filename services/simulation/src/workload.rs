@@ -460,17 +460,13 @@ fn routes(text: &str) -> Routes {
 fn definition(work: &Work) -> Definition {
     Definition {
         constraint: work.constraint().into(),
-        environment_variables: vec![],
-        setup: None,
-        action: work.action().into(),
         monitor: work.unhealthy.then(|| work.action().into()),
         start_timeout_ms: if work.unhealthy { START_TIMEOUT_MS } else { 0 },
         memory_mb: work.memory_mb,
         disk_mb: 64,
-        cpu_weight: 0,
         ports: vec![8080].into(),
         grace_period_ms: 2_000,
-        sandbox: None,
+        ..Definition::new(work.action())
     }
 }
 

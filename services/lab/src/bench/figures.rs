@@ -274,20 +274,8 @@ fn item(number: u32, definition: &Arc<Definition>) -> Item {
 }
 
 fn definition() -> Definition {
-    Definition {
-        constraint: Constraint::default().into(),
-        environment_variables: vec![],
-        setup: None,
-        action: Action::Run(Run { path: "scripted".into(), ..Run::default() }).into(),
-        monitor: None,
-        start_timeout_ms: 0,
-        memory_mb: 64,
-        disk_mb: 64,
-        cpu_weight: 0,
-        ports: vec![8080].into(),
-        sandbox: None,
-        grace_period_ms: DEFAULT_GRACE_MS,
-    }
+    let action = Action::Run(Run { path: "scripted".into(), ..Run::default() });
+    Definition { memory_mb: 64, disk_mb: 64, ports: vec![8080].into(), ..Definition::new(action) }
 }
 
 #[cfg(test)]
