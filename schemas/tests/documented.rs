@@ -17,8 +17,8 @@ use schemas::process::{Purpose, RolloutControl};
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, DomainUseRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage,
-    Files, Filter, InstanceRow, Logs, LrpRow, Page, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles,
-    ReadLogs, Show, ShowAnswer, StatusRow, TaskRow,
+    Files, Filter, FilterField, InstanceRow, Logs, LrpRow, Page, ParameterisedRow, PeriodicRow, ReadEvents,
+    ReadFiles, ReadLogs, Show, ShowAnswer, StatusRow, TaskRow,
 };
 use schemas::quota::{self, LimitDomain, Quota};
 use schemas::refusal::{Class, Code};
@@ -91,6 +91,17 @@ impl Schemas {
         spec::envelope_schema(&mut self.generator)
     }
 
+    /// Returns the filter of a list, without the fields that the list refuses.
+    fn filter_of(&mut self, query: QueryVerb) -> Value {
+        let honoured = FilterField::honoured_by(query);
+        let refused = FilterField::ALL.into_iter().filter(|field| !honoured.contains(field));
+        let refused: Map<String, Value> =
+            refused.map(|field| (field.name().to_owned(), false.into())).collect();
+        let mut schema = self.schema_for::<Filter>();
+        schema["properties"] = refused.into();
+        schema
+    }
+
     pub(crate) fn definitions(mut self) -> Map<String, Value> {
         let mut definitions = self.generator.take_definitions(true);
         share_actions(&mut definitions);
@@ -161,14 +172,12 @@ pub(crate) fn query_schemas(schemas: &mut Schemas) -> Vec<(String, Value, Value)
     let mut all = vec![];
     for verb in QueryVerb::ALL {
         let (asked, answered) = match verb {
-            QueryVerb::LrpList => (schemas.schema_for::<Filter>(), schemas.page_of::<LrpRow>()),
+            QueryVerb::LrpList => (schemas.filter_of(verb), schemas.page_of::<LrpRow>()),
             QueryVerb::LrpShow => (schemas.schema_for::<Show>(), schemas.one_of::<LrpRow>()),
-            QueryVerb::InstanceList => (schemas.schema_for::<Filter>(), schemas.page_of::<InstanceRow>()),
+            QueryVerb::InstanceList => (schemas.filter_of(verb), schemas.page_of::<InstanceRow>()),
             QueryVerb::InstanceShow => (schemas.schema_for::<Show>(), schemas.one_of::<Vec<InstanceRow>>()),
-            QueryVerb::InstanceEnded => {
-                (schemas.schema_for::<Filter>(), schemas.page_of::<EndedInstanceRow>())
-            }
-            QueryVerb::TaskEnded => (schemas.schema_for::<Filter>(), schemas.page_of::<EndedTaskRow>()),
+            QueryVerb::InstanceEnded => (schemas.filter_of(verb), schemas.page_of::<EndedInstanceRow>()),
+            QueryVerb::TaskEnded => (schemas.filter_of(verb), schemas.page_of::<EndedTaskRow>()),
             QueryVerb::InstanceLogs | QueryVerb::TaskLogs => {
                 (schemas.schema_for::<ReadLogs>(), schemas.answer_of::<Logs>())
             }
@@ -176,24 +185,22 @@ pub(crate) fn query_schemas(schemas: &mut Schemas) -> Vec<(String, Value, Value)
             QueryVerb::InstanceHealth => {
                 (schemas.schema_for::<Show>(), schemas.answer_of::<Vec<ContainerHealth>>())
             }
-            QueryVerb::TaskList => (schemas.schema_for::<Filter>(), schemas.page_of::<TaskRow>()),
+            QueryVerb::TaskList => (schemas.filter_of(verb), schemas.page_of::<TaskRow>()),
             QueryVerb::TaskShow => (schemas.schema_for::<Show>(), schemas.one_of::<TaskRow>()),
-            QueryVerb::PeriodicList => (schemas.schema_for::<Filter>(), schemas.page_of::<PeriodicRow>()),
+            QueryVerb::PeriodicList => (schemas.filter_of(verb), schemas.page_of::<PeriodicRow>()),
             QueryVerb::PeriodicShow => (schemas.schema_for::<Show>(), schemas.one_of::<PeriodicRow>()),
-            QueryVerb::ParameterisedList => {
-                (schemas.schema_for::<Filter>(), schemas.page_of::<ParameterisedRow>())
-            }
+            QueryVerb::ParameterisedList => (schemas.filter_of(verb), schemas.page_of::<ParameterisedRow>()),
             QueryVerb::ParameterisedShow => {
                 (schemas.schema_for::<Show>(), schemas.one_of::<ParameterisedRow>())
             }
-            QueryVerb::DomainList => (schemas.schema_for::<Filter>(), schemas.page_of::<DomainRow>()),
+            QueryVerb::DomainList => (schemas.filter_of(verb), schemas.page_of::<DomainRow>()),
             QueryVerb::DomainShow => (schemas.schema_for::<Show>(), schemas.one_of::<DomainUseRow>()),
-            QueryVerb::CellList => (schemas.schema_for::<Filter>(), schemas.page_of::<CellRow>()),
+            QueryVerb::CellList => (schemas.filter_of(verb), schemas.page_of::<CellRow>()),
             QueryVerb::CellShow => (schemas.schema_for::<Show>(), schemas.one_of::<CellRow>()),
-            QueryVerb::EvaluationList => (schemas.schema_for::<Filter>(), schemas.page_of::<EvaluationRow>()),
+            QueryVerb::EvaluationList => (schemas.filter_of(verb), schemas.page_of::<EvaluationRow>()),
             QueryVerb::EvaluationShow => (schemas.schema_for::<Show>(), schemas.one_of::<EvaluationRow>()),
-            QueryVerb::ClusterShow => (schemas.schema_for::<Filter>(), schemas.one_of::<ClusterRow>()),
-            QueryVerb::ClusterStatus => (schemas.schema_for::<Filter>(), schemas.one_of::<StatusRow>()),
+            QueryVerb::ClusterShow => (schemas.filter_of(verb), schemas.one_of::<ClusterRow>()),
+            QueryVerb::ClusterStatus => (schemas.filter_of(verb), schemas.one_of::<StatusRow>()),
             QueryVerb::EventsRead => (schemas.schema_for::<ReadEvents>(), schemas.answer_of::<EventsPage>()),
             QueryVerb::SchemaList => {
                 (schemas.schema_for::<ListSchemas>(), schemas.answer_of::<Vec<SchemaRow>>())

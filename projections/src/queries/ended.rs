@@ -10,9 +10,10 @@ use schemas::names::{CellId, Domain, ProcessGuid};
 use schemas::query::{EndedInstanceRow, EndedTaskRow, Filter, Page};
 use schemas::subject::Position;
 use schemas::task::Outcome;
+use schemas::verb::QueryVerb;
 use schemas::{BadField, Refusal, Timestamp};
 
-use super::{Field, Observed, in_domain, is_process, page, parse_cursor};
+use super::{Observed, in_domain, is_process, page, parse_cursor};
 use crate::ended::{EndOrder, EndedInstanceKey, EndedTaskKey};
 use crate::world::World;
 
@@ -27,8 +28,7 @@ pub fn ended_instances(
     filter: &Filter,
     observed: &Observed,
 ) -> Result<Page<EndedInstanceRow>, Refusal> {
-    let can = [Field::Domain, Field::Process, Field::Cell, Field::Index];
-    let after = parse_cursor(world, filter, &can, instance_key)?;
+    let after = parse_cursor(world, filter, QueryVerb::InstanceEnded, instance_key)?;
     if filter.index.is_some() && filter.process_guid.is_none() {
         let problem = "requires process_guid".to_owned();
         return Err(Refusal::invalid(vec![BadField { field: "index".into(), problem }]));
@@ -96,7 +96,7 @@ pub fn ended_tasks(
     filter: &Filter,
     observed: &Observed,
 ) -> Result<Page<EndedTaskRow>, Refusal> {
-    let after = parse_cursor(world, filter, &[Field::Domain, Field::Cell], task_key)?;
+    let after = parse_cursor(world, filter, QueryVerb::TaskEnded, task_key)?;
     let first = after.as_ref().map(|after| &after.domain);
     let all = world.history.tasks_from(first.max(filter.domain.as_ref()));
     let all = all.take_while(|(key, _)| in_domain(&key.domain, filter));

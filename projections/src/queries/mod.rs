@@ -22,10 +22,11 @@ use schemas::names::{
 };
 use schemas::query::{
     AsOf, CellRow, ClusterRow, Cursor, DomainRow, DomainUseRow, EvaluationRow, EvaluationSubject, Filter,
-    InstancePresence, InstanceRow, LogRow, LrpRow, Page, QuarantinedEntries, Services, Show, ShowAnswer,
-    StatusRow, TaskRow,
+    FilterField, InstancePresence, InstanceRow, LogRow, LrpRow, Page, QuarantinedEntries, Services, Show,
+    ShowAnswer, StatusRow, TaskRow,
 };
 use schemas::sight::ReadScope;
+use schemas::verb::QueryVerb;
 use schemas::{ActualLrpKey, BadField, Code, Place, Position, Refusal, Timestamp};
 
 pub(crate) use self::ended::{ended_instance_row, ended_task_row};
@@ -244,11 +245,11 @@ impl Query {
             Self::Evaluations(filter) => evaluations(world, filter, observed).and_then(|page| to_json(&page)),
             Self::Evaluation(show) => evaluation(world, show, observed).and_then(|row| to_json(&row)),
             Self::Cluster(filter) => {
-                parse_cursor(world, filter, &[], |_| None::<()>)?;
+                parse_cursor(world, filter, QueryVerb::ClusterShow, |_| None::<()>)?;
                 cluster(world, observed).and_then(|row| to_json(&row))
             }
             Self::Status(filter) => {
-                parse_cursor(world, filter, &[], |_| None::<()>)?;
+                parse_cursor(world, filter, QueryVerb::ClusterStatus, |_| None::<()>)?;
                 status(world, observed).and_then(|row| to_json(&row))
             }
         }
@@ -285,8 +286,7 @@ fn to_json<T: serde::Serialize>(rows: &T) -> Result<String, Refusal> {
 /// `InvalidRequest` if the filter or its cursor is invalid. `Expired` if the World snapshot at the position
 /// of the cursor is no longer held.
 pub fn lrps(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<LrpRow>, Refusal> {
-    let can = [Field::Domain, Field::Process, Field::Processes, Field::Cell, Field::Definitions];
-    let after = parse_cursor(world, filter, &can, |key| ProcessGuid::new(key).ok())?;
+    let after = parse_cursor(world, filter, QueryVerb::LrpList, |key| ProcessGuid::new(key).ok())?;
     let on = |process: &&Process| filter.cell_id.as_ref().is_none_or(|cell| is_on(process, cell));
     let processes: Box<dyn Iterator<Item = &Process>> = if filter.process_guids.is_empty() {
         Box::new(world.processes_from(after.as_ref()))
@@ -327,8 +327,7 @@ pub fn lrp(world: &World, show: &Show) -> Result<ShowAnswer<LrpRow>, Refusal> {
 ///
 /// See [`lrps`].
 pub fn instances(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<InstanceRow>, Refusal> {
-    let can = [Field::Domain, Field::Process, Field::Cell, Field::All];
-    let after = parse_cursor(world, filter, &can, instance_key)?;
+    let after = parse_cursor(world, filter, QueryVerb::InstanceList, instance_key)?;
     let which = if filter.all { RecordSelection::Both } else { RecordSelection::Effective };
     let rows: Box<dyn Iterator<Item = InstanceRow>> = match (&filter.process_guid, &filter.cell_id) {
         (Some(guid), _) => {
@@ -417,8 +416,7 @@ fn find_slot<'a>(process: &'a Process, place: &str) -> Option<&'a Slot> {
 /// # Errors
 /// See [`lrps`].
 pub fn tasks(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<TaskRow>, Refusal> {
-    let can = [Field::Domain, Field::Cell, Field::Definitions];
-    let after = parse_cursor(world, filter, &can, |key| TaskGuid::new(key).ok())?;
+    let after = parse_cursor(world, filter, QueryVerb::TaskList, |key| TaskGuid::new(key).ok())?;
     let on = |task: &&Task| {
         filter.cell_id.as_ref().is_none_or(|cell| task.holder().is_some_and(|by| by.cell_id == *cell))
     };
@@ -444,7 +442,7 @@ pub fn task(world: &World, show: &Show) -> Result<ShowAnswer<TaskRow>, Refusal> 
 /// # Errors
 /// See [`lrps`].
 pub fn domains(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<DomainRow>, Refusal> {
-    let after = parse_cursor(world, filter, &[Field::Domain], |key| Domain::new(key).ok())?;
+    let after = parse_cursor(world, filter, QueryVerb::DomainList, |key| Domain::new(key).ok())?;
     let rows = world
         .domains()
         .filter(|(domain, _)| in_domain(domain, filter))
@@ -476,7 +474,7 @@ pub fn domain_use(world: &World, show: &Show) -> Result<ShowAnswer<DomainUseRow>
 /// # Errors
 /// See [`lrps`].
 pub fn cells(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<CellRow>, Refusal> {
-    let after = parse_cursor(world, filter, &[Field::Cell], |key| CellId::new(key).ok())?;
+    let after = parse_cursor(world, filter, QueryVerb::CellList, |key| CellId::new(key).ok())?;
     let rows = world
         .cells()
         .filter(|(id, _)| filter.cell_id.as_ref().is_none_or(|wanted| wanted == *id))
@@ -507,7 +505,7 @@ pub fn evaluations(
     filter: &Filter,
     observed: &Observed,
 ) -> Result<Page<EvaluationRow>, Refusal> {
-    let after = parse_cursor(world, filter, &[Field::Domain, Field::Process], evaluation_key)?;
+    let after = parse_cursor(world, filter, QueryVerb::EvaluationList, evaluation_key)?;
     let start = after.as_ref().map(|(subject, _)| subject);
     let mut behind = after.is_none();
     let rows = evaluations_from(world, start, observed.now)
@@ -614,57 +612,17 @@ fn page<T: serde::Serialize>(
     page
 }
 
-/// Field of a filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
-    Domain,
-    Process,
-    Processes,
-    Cell,
-    Index,
-    All,
-    Definitions,
-}
-
-impl Field {
-    const ALL: [Self; 7] =
-        [Self::Domain, Self::Process, Self::Processes, Self::Cell, Self::Index, Self::All, Self::Definitions];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Domain => "domain",
-            Self::Process => "process_guid",
-            Self::Processes => "process_guids",
-            Self::Cell => "cell_id",
-            Self::Index => "index",
-            Self::All => "all",
-            Self::Definitions => "definitions",
-        }
-    }
-
-    fn is_set(self, filter: &Filter) -> bool {
-        match self {
-            Self::Domain => filter.domain.is_some(),
-            Self::Process => filter.process_guid.is_some(),
-            Self::Processes => !filter.process_guids.is_empty(),
-            Self::Cell => filter.cell_id.is_some(),
-            Self::Index => filter.index.is_some(),
-            Self::All => filter.all,
-            Self::Definitions => filter.definitions,
-        }
-    }
-}
-
 /// Validates a filter against the fields that the query supports. Returns the key of the last row of the
 /// previous page, or `None` for the first page.
 fn parse_cursor<K>(
     world: &World,
     filter: &Filter,
-    can: &[Field],
+    query: QueryVerb,
     key: impl Fn(&str) -> Option<K>,
 ) -> Result<Option<K>, Refusal> {
+    let can = FilterField::honoured_by(query);
     let mut bad = vec![];
-    for field in Field::ALL.into_iter().filter(|field| field.is_set(filter) && !can.contains(field)) {
+    for field in FilterField::ALL.into_iter().filter(|field| field.is_set(filter) && !can.contains(field)) {
         let others = can.iter().map(|field| field.name()).collect::<Vec<_>>().join(", ");
         let others = if others.is_empty() { "it has none".to_owned() } else { format!("use {others}") };
         let problem = format!("is not a filter of this query: {others}");
@@ -677,11 +635,11 @@ fn parse_cursor<K>(
     let guids = filter.process_guids.len();
     if guids > PAGE_ROWS {
         let problem = format!("has {guids} names: use at most {PAGE_ROWS}");
-        bad.push(BadField { field: Field::Processes.name().into(), problem });
+        bad.push(BadField { field: FilterField::Processes.name().into(), problem });
     }
     if guids > 0 && filter.process_guid.is_some() {
         let problem = "is set together with process_guid: use one of them".into();
-        bad.push(BadField { field: Field::Processes.name().into(), problem });
+        bad.push(BadField { field: FilterField::Processes.name().into(), problem });
     }
     if !bad.is_empty() {
         return Err(Refusal::invalid(bad));

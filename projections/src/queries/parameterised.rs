@@ -6,8 +6,9 @@ use schemas::Refusal;
 use schemas::names::{ParameterisedGuid, TaskGuid};
 use schemas::parameterised::DispatchSummary;
 use schemas::query::{Filter, Page, ParameterisedRow, Show, ShowAnswer};
+use schemas::verb::QueryVerb;
 
-use super::{Field, Observed, in_domain, page, parse_cursor, single_row};
+use super::{Observed, in_domain, page, parse_cursor, single_row};
 use crate::world::World;
 
 /// Maximum number of running tasks in a row. In lists, it is also the maximum number of waiting dispatches in
@@ -23,8 +24,8 @@ pub fn parameterised(
     filter: &Filter,
     observed: &Observed,
 ) -> Result<Page<ParameterisedRow>, Refusal> {
-    let can = [Field::Domain, Field::Definitions];
-    let after = parse_cursor(world, filter, &can, |key| ParameterisedGuid::new(key).ok())?;
+    let after =
+        parse_cursor(world, filter, QueryVerb::ParameterisedList, |key| ParameterisedGuid::new(key).ok())?;
     let rows = world
         .parameterised_from(after.as_ref())
         .filter(|known| in_domain(&known.domain, filter))

@@ -5,8 +5,9 @@ use machines::task::Task;
 use schemas::Refusal;
 use schemas::names::{PeriodicGuid, TaskGuid};
 use schemas::query::{Filter, Page, PeriodicRow, PeriodicState, Show, ShowAnswer};
+use schemas::verb::QueryVerb;
 
-use super::{Field, Observed, in_domain, page, parse_cursor, single_row};
+use super::{Observed, in_domain, page, parse_cursor, single_row};
 use crate::world::World;
 
 /// Maximum number of running launched tasks that one row lists.
@@ -17,8 +18,7 @@ const MAX_RUNNING: usize = 16;
 /// # Errors
 /// See [`super::lrps`].
 pub fn periodics(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<PeriodicRow>, Refusal> {
-    let can = [Field::Domain, Field::Definitions];
-    let after = parse_cursor(world, filter, &can, |key| PeriodicGuid::new(key).ok())?;
+    let after = parse_cursor(world, filter, QueryVerb::PeriodicList, |key| PeriodicGuid::new(key).ok())?;
     let rows = world
         .periodics_from(after.as_ref())
         .filter(|periodic| in_domain(&periodic.domain, filter))

@@ -10,12 +10,11 @@ pub mod as_of;
 pub mod cursor;
 pub mod events;
 pub mod files;
+pub mod filter;
 pub mod parameterised;
 pub mod periodic;
 pub mod rows;
 pub mod status;
-
-use std::collections::BTreeSet;
 
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -27,6 +26,7 @@ pub use self::events::{
     EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_target, target_subject,
 };
 pub use self::files::{FileContent, FileEntry, FileKind, Files, ReadFiles};
+pub use self::filter::{Filter, FilterField};
 pub use self::parameterised::ParameterisedRow;
 pub use self::periodic::{PeriodicRow, PeriodicState};
 pub use self::rows::{
@@ -39,41 +39,8 @@ pub use self::status::{
     Severity, StatusRow,
 };
 use crate::message::Record;
-use crate::names::{CellId, Domain, ProcessGuid};
+use crate::names::CellId;
 use crate::subject::Position;
-
-/// Filter and paging of lists. All fields are optional. A list refuses filters that it does not support.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Filter {
-    /// Domain of the rows.
-    pub domain: Option<Domain>,
-    /// Process of the rows.
-    pub process_guid: Option<ProcessGuid>,
-    /// Processes of the rows, at most 1,000. Mutually exclusive with `process_guid`.
-    pub process_guids: BTreeSet<ProcessGuid>,
-    /// Cell of the rows.
-    pub cell_id: Option<CellId>,
-    /// Index within the process.
-    pub index: Option<u32>,
-    /// For instances: returns both records of an index that is being evacuated. By default, only one record
-    /// is returned. This is the EVACUATING record if the other record is UNCLAIMED or CLAIMED, and otherwise
-    /// the other record.
-    pub all: bool,
-    /// For processes, tasks, periodic and parameterised tasks: includes their definitions.
-    pub definitions: bool,
-    /// Minimum position of the World that the answer is read from.
-    pub at_least: Option<Position>,
-    /// Moment in the past to read from: a position such as `41`, a time such as `2026-10-02T14:00:00Z`, or a
-    /// duration before now such as `-10m`. The answer contains the position that was read. Mutually exclusive
-    /// with `at_least`.
-    pub as_of: Option<AsOf>,
-    /// Start of the page: `next` of the previous page. All other fields of the filter must be the same as for
-    /// that page.
-    pub cursor: Option<String>,
-    /// Maximum number of rows on the page, at most 1,000.
-    pub limit: Option<usize>,
-}
 
 /// Request for a single row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
