@@ -11,6 +11,8 @@ use schemas::{BadField, Class, Code, Refusal};
 use secrets::FileError;
 use serde::Serialize;
 use text::chain;
+#[cfg(feature = "explain")]
+use text::suggestions::question;
 use text::words::{InvalidValue, escape_text};
 
 /// Failure of a command.
@@ -281,6 +283,45 @@ impl From<FileError> for Failure {
             | FileError::Malformed { .. }
             | FileError::Busy { .. } => Self::new(Exit::Failed, "Keys", why),
         }
+    }
+}
+
+#[cfg(feature = "explain")]
+impl From<explain::Error> for Failure {
+    fn from(error: explain::Error) -> Self {
+        use explain::Error;
+        let message = error.to_string();
+        match error {
+            Error::Client(error) => error.into(),
+            Error::Refused(refusal) => refusal.into(),
+            Error::Invalid(_) => Self::usage(message),
+            Error::NotFound { what, missing } => Self::not_found(what).advise_some(search_advice(&missing)),
+            Error::OtherDomain { what, requested, actual } => {
+                Self::not_found(format!("{what} in domain {requested}"))
+                    .advise(format!("it is in domain {actual}: use --domain {actual}, or omit --domain"))
+            }
+            Error::AmbiguousId { .. } => {
+                Self::new(Exit::Usage, "Ambiguous", message).advise("use more characters of the id")
+            }
+            Error::NoWork { id, error } => {
+                let failure = Self::from(*error).while_doing(format!("explain {id}"));
+                // An id with a slash is not a task guid.
+                if id.contains('/') { failure } else { failure.advise("for a task, see muster task list") }
+            }
+            Error::While { action, error } => Self::from(*error).while_doing(action),
+        }
+    }
+}
+
+/// Returns the advice for a search that did not find an object.
+#[cfg(feature = "explain")]
+fn search_advice(missing: &explain::Missing) -> Option<String> {
+    use explain::Missing;
+    match missing {
+        Missing::Process { similar } => question(similar).or_else(|| Some("see muster lrp list".to_owned())),
+        Missing::InstanceOf(process) => Some(format!("see muster instance list --lrp {process}")),
+        Missing::Fragment(kind) => Some(format!("see muster {kind} list")),
+        Missing::Other => None,
     }
 }
 

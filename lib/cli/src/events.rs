@@ -16,8 +16,8 @@ use text::describe::{actor, sentences};
 use text::words::one_line;
 
 use super::arguments::{parse_about, parse_position};
-use super::decisions::{end_of_log, for_each_entry};
 use super::rows;
+use explain::decisions::{end_of_log, for_each_entry};
 
 /// Subcommands of `muster events`.
 #[derive(Clone, Debug, Subcommand)]

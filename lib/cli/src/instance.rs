@@ -16,8 +16,8 @@ use text::words::{age, one_line};
 
 use super::exec::{self, ExecArgs};
 use super::find::{self, FoundInstance, no_container};
-use super::monitors::{monitor_failures, starting_instances};
 use super::{ended_rows, files, rows};
+use explain::monitors::{monitor_failures, starting_instances};
 
 /// Subcommands of `muster instance`.
 #[derive(Clone, Debug, Subcommand)]

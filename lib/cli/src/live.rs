@@ -11,8 +11,8 @@ use text::describe::sentences;
 use text::words::{one_line, time_of_day};
 
 use super::keys::Move;
-use super::monitors::MonitorFailure;
 use super::rows;
+use explain::monitors::MonitorFailure;
 
 /// Maximum number of retained events.
 pub(crate) const MAX_EVENTS: usize = 64;

@@ -20,10 +20,10 @@ use schemas::spec::{self, Item, PeriodicAction};
 use serde::Serialize;
 use text::words::{age, time_until};
 
-use super::decisions::events_of;
 use super::find;
 use super::rows::indented_json;
 use super::session::UNCHANGED;
+use explain::decisions::events_of;
 
 /// Output of a command that changes a periodic task.
 #[derive(Serialize)]

@@ -17,6 +17,7 @@ use cli_base::file::{self, FileItem, ObjectName};
 use cli_base::output::RenderOptions;
 use cli_base::table::{Cell, Table};
 use client::{Client, ListFilter};
+use explain::comparison::{Comparison, compare_lrps, definition_id};
 use machines::process::Process;
 use runtime::exit::Exit;
 use schemas::definition::{DesiredLrp, DesiredTask, Mode};
@@ -30,7 +31,7 @@ use serde::{Serialize, Serializer};
 use tasks::PlannedTask;
 use text::words::count;
 
-use super::diff::{self, Comparison};
+use super::diff;
 use super::session::Session;
 use super::{parameterised, periodic};
 
@@ -300,7 +301,7 @@ fn plan(
     for (lrp, is_named) in lrps {
         let guid = lrp.process_guid.clone();
         let known = rows.get(&guid).and_then(LrpRow::to_desired);
-        let compared = known.as_ref().map(|known| diff::compare_lrps(known, &lrp, is_named));
+        let compared = known.as_ref().map(|known| compare_lrps(known, &lrp, is_named));
         let compared = compared.unwrap_or_else(|| Comparison::missing(guid.clone()));
         let (mode, instances) = (lrp.mode, lrp.instances);
         let doing = format!("plan process {guid}");
@@ -378,7 +379,7 @@ fn apply_command(
         let why = format!("it is in domain {}, but the file sets domain {domain}", known.domain);
         return Err(Failure::new(Exit::Conflict, "ResourceConflict", why));
     }
-    let definition_id = diff::definition_id(&lrp, is_named);
+    let definition_id = definition_id(&lrp, is_named);
     client::check_mode(&lrp, Some(known.mode)).map_err(Failure::from)?;
     let command = Command::Deploy { update: lrp.to_update(), definition_id, definition: lrp.definition };
     copy.apply(&guid, &domain, &command).map_err(Failure::from)
@@ -491,7 +492,7 @@ impl OtherWork {
 impl PlannedProcess {
     fn text(&self) -> String {
         if self.compared.desired {
-            return self.compared.text();
+            return diff::text(&self.compared);
         }
         let instances = count(self.instances.into(), "instance");
         format!("process {} would be desired: {instances}", self.compared.process_guid)

@@ -23,7 +23,7 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 
 use super::find;
-use crate::names::Names;
+use explain::names::Names;
 
 /// Interval between checks for new instances.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

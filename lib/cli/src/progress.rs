@@ -19,12 +19,12 @@ use text::words::one_line;
 use tokio::time::{Instant, timeout};
 
 use super::bar::Bar;
-use super::names::Names;
 use super::past::Crash;
 use super::restarts::restart_text;
 use super::rows::addresses;
 use super::stuck::stuck_process;
 use super::{rollout_history, waits};
+use explain::names::Names;
 
 /// Interval between queries of the monitors of starting instances. The first query starts when nothing has
 /// changed for one interval.

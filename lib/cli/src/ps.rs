@@ -11,8 +11,8 @@ use schemas::names::CellId;
 use schemas::query::{InstanceRow, TaskRow};
 use serde::Serialize;
 
-use super::monitors::{monitor_failures, starting_instances};
 use super::rows;
+use explain::monitors::{monitor_failures, starting_instances};
 
 /// Arguments of `muster ps`.
 #[derive(Clone, Debug, Args)]

@@ -16,9 +16,9 @@ use schemas::rollout::{self, Kind};
 use schemas::spec::content_id;
 use schemas::{Code, Position, desired};
 
-use super::decisions::{decisions_of, end_of_log};
 use super::find;
 use super::session::Session;
+use explain::decisions::{decisions_of, end_of_log};
 
 /// A definition and its id.
 type NamedDefinition = (DefinitionId, Arc<Definition>);

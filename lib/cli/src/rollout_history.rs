@@ -8,8 +8,8 @@ use schemas::ended::EndKind;
 use schemas::names::ProcessGuid;
 use schemas::query::{EndedInstanceRow, RolloutRow};
 
-use super::decisions::{decisions_of, end_of_log};
 use super::past::{Crash, PastRollout, rollouts};
+use explain::decisions::{decisions_of, end_of_log};
 
 /// Initial number of log positions that are searched for rollouts. Each further search covers four times as
 /// many positions.

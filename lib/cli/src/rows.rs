@@ -24,11 +24,11 @@ use serde::Serialize;
 use text::describe::{indices, rollout_name};
 use text::words::{age, count, duration_text, escape_json, mebibytes, one_line, short_id, time_until};
 
-use super::monitors::MonitorFailure;
-use super::names::Names;
 use super::past::{Crash, PastRollout};
 use super::restarts::{attempts_text, no_restart_text};
 use super::waits;
+use explain::monitors::MonitorFailure;
+use explain::names::Names;
 
 /// Output of `muster lrp rollout status`.
 #[derive(Clone, Debug, Serialize)]

@@ -16,9 +16,9 @@ use schemas::{Position, desired, rollout as rollout_events};
 use serde::Serialize;
 use text::words::count;
 
-use super::decisions::events_of;
 use super::find;
 use super::progress::{WaitCondition, WaitResult, wait_until_settled};
+use explain::decisions::events_of;
 
 /// Value of `action` if the object was already in the requested state.
 pub(crate) const UNCHANGED: &str = "unchanged";
@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
 
     /// Returns the events that a command recorded for a process.
     pub(super) async fn decided(&self, guid: &ProcessGuid, done: &Ack) -> Result<Vec<Event>, Failure> {
-        events_of(&self.client, &format!("lrp:{guid}"), done).await
+        Ok(events_of(&self.client, &format!("lrp:{guid}"), done).await?)
     }
 
     /// Returns the target definition of the rollout that a command started. `None` if the command started no

@@ -12,8 +12,8 @@ use schemas::query::{Finding, FindingCode, Health, InstanceState, LogRow, Status
 use serde::Serialize;
 use text::words::{bytes_text, count, one_line};
 
-use super::monitors::{MonitorFailure, monitor_failures};
 use super::rows;
+use explain::monitors::{MonitorFailure, monitor_failures};
 
 /// Timeout of the query. A short timeout reports an unreachable cluster soon.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(3);

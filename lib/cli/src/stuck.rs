@@ -6,8 +6,8 @@ use schemas::placement::NO_COMPATIBLE_CELLS;
 use schemas::query::InstanceRow;
 use text::words::one_line;
 
-use super::names::Names;
 use super::restarts::restart_text;
+use explain::names::Names;
 
 /// Returns the failure for a process whose instances do not all run. The message lists the instances that
 /// crashed or could not be placed.

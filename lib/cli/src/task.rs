@@ -24,9 +24,9 @@ use serde::Serialize;
 use text::words;
 
 use super::bar::Bar;
-use super::decisions::{PositionedDecision, decisions_of};
 use super::session::UNCHANGED;
 use super::{ended_rows, find, rows};
+use explain::decisions::{PositionedDecision, decisions_of};
 
 /// Output of a command that changes a task.
 #[derive(Serialize)]

@@ -26,7 +26,7 @@ use schemas::Position;
 use schemas::entry::Event;
 use schemas::names::EvaluationId;
 
-use super::decisions::{self, PositionedDecision, decisions_of};
+use explain::decisions::{self, PositionedDecision, decisions_of};
 pub(crate) use query::IdQuery;
 
 /// Arguments of `muster trace`.
@@ -83,7 +83,7 @@ async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<TraceConte
                 }
             }
         }
-        Ok(if sought.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok::<_, Failure>(if sought.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })
     .await?;
     Ok(known)
@@ -95,7 +95,7 @@ async fn find(client: &Client, id: IdQuery) -> Result<Target, Failure> {
     decisions::for_each_entry(client, Position(0), None, |entry| {
         // A complete decision id is unique, so the search can stop.
         let named = decisions_of(vec![entry]).iter().any(|one| hits.take(one));
-        Ok(if named { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok::<_, Failure>(if named { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })
     .await?;
     hits.target()
@@ -107,7 +107,7 @@ async fn chain(client: &Client, target: &Target) -> Result<Vec<PositionedDecisio
     decisions::for_each_entry(client, target.after, None, |entry| {
         let of_it = |one: &PositionedDecision| target.correlations.contains(&one.decision.correlation);
         chain.extend(decisions_of(vec![entry]).into_iter().filter(of_it));
-        Ok(ControlFlow::Continue(()))
+        Ok::<_, Failure>(ControlFlow::Continue(()))
     })
     .await?;
     Ok(chain)

@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::decisions::end_of_log;
 use super::live::{MAX_EVENTS, View, event_lines, sort_by_severity};
-use super::monitors::{MonitorFailure, monitor_failures, starting_instances};
 use super::screen::{KeyAction, Screen};
+use explain::decisions::end_of_log;
+use explain::monitors::{MonitorFailure, monitor_failures, starting_instances};
 
 /// Maximum interval between redraws. A redraw updates the displayed ages.
 const MAX_REDRAW_INTERVAL: Duration = Duration::from_secs(1);

@@ -8,7 +8,6 @@ use clap::Args;
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
-use cli_base::suggestions::did_you_mean;
 use cli_base::table::{Cell, Table};
 use cli_base::{file, moment};
 use runtime::exit::Exit;
@@ -23,6 +22,7 @@ use schemas::spec::Item;
 use schemas::{Position, Refusal, Timestamp};
 use secrets::Keys;
 use serde::Serialize;
+use text::suggestions::did_you_mean;
 use text::words::{count, parse_duration, precise_duration};
 
 use super::recorded;

@@ -35,11 +35,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::decisions::end_of_log;
 use super::screen::{Screen, terminal_problem};
 use super::top::model::{Input, Model, OpenedItem, PollResult, Request};
 use super::watch::latest;
 use super::{keys, why};
+use explain::decisions::end_of_log;
 
 /// Minimum interval between polls, and maximum interval between redraws.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

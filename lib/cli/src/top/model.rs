@@ -13,7 +13,7 @@ use super::rates::Rates;
 use super::selection::Selection;
 use crate::keys::{Key, Move, movement};
 use crate::live::{event_lines, sort_by_severity};
-use crate::names::Names;
+use explain::names::Names;
 
 /// Maximum number of retained events.
 const MAX_EVENTS: usize = 500;

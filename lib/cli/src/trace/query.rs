@@ -12,8 +12,8 @@ use schemas::{Position, evaluation};
 use text::describe::actor;
 use text::words::InvalidValue;
 
-use crate::decisions::{PositionedDecision, container_guid};
 use crate::find;
+use explain::decisions::{PositionedDecision, container_guid};
 
 /// Minimum length of an id fragment. A log holds many ids, and ids that were created in the same minute have
 /// the same beginning.

@@ -12,8 +12,8 @@ use serde::Serialize;
 use text::describe::{actor, sentences};
 use text::words::{count, one_line, precise_duration, short_id};
 
-use crate::decisions::PositionedDecision;
 use crate::why::stamp;
+use explain::decisions::PositionedDecision;
 
 /// Maximum number of levels that are drawn with lines. Deeper levels are numbered, because a process that
 /// crashes repeatedly has a chain of hundreds of levels.

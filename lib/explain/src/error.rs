@@ -1,0 +1,89 @@
+//! Errors of explanations.
+
+use schemas::Refusal;
+use schemas::names::{Domain, ProcessGuid};
+use text::words::InvalidValue;
+
+/// Error of an explanation.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Client(#[from] client::Error),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The request cannot be read.
+    #[error("{0}")]
+    Invalid(String),
+    /// An object does not exist.
+    #[error("{what} does not exist")]
+    NotFound {
+        /// Kind and name of the object, such as `process web`.
+        what: String,
+        missing: Missing,
+    },
+    /// The object exists in another domain than the requested one.
+    #[error("{what} in domain {requested} does not exist")]
+    OtherDomain { what: String, requested: Domain, actual: Domain },
+    /// A fragment of an id matches several ids.
+    #[error("ambiguous id {part}: it matches {count} ids: {}", ids.join(", "))]
+    AmbiguousId {
+        part: String,
+        /// Number of matching ids.
+        count: usize,
+        /// First of the matching ids.
+        ids: Vec<String>,
+    },
+    /// An id names neither a task nor an instance.
+    #[error("can't explain {id}: {error}")]
+    NoWork { id: String, error: Box<Self> },
+    /// An action failed.
+    #[error("can't {action}: {error}")]
+    While { action: String, error: Box<Self> },
+}
+
+/// Search that did not find an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// A process with this name.
+    Process {
+        /// Similar names of existing processes.
+        similar: Vec<String>,
+    },
+    /// An instance of this process.
+    InstanceOf(ProcessGuid),
+    /// An object with a fragment of its id. The value is the kind of the object, such as `instance`.
+    Fragment(String),
+    /// Any other search.
+    Other,
+}
+
+impl Error {
+    /// Creates an error for an object that does not exist.
+    pub fn not_found(what: impl Into<String>, missing: Missing) -> Self {
+        Self::NotFound { what: what.into(), missing }
+    }
+
+    /// Adds the action that failed, such as `scale process web`.
+    #[must_use]
+    pub fn while_doing(self, action: impl Into<String>) -> Self {
+        Self::While { action: action.into(), error: Box::new(self) }
+    }
+
+    /// Returns `true` if an object does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        match self {
+            Self::Client(error) => error.is_not_found(),
+            Self::Refused(refusal) => refusal.code.class() == schemas::Class::NotFound,
+            Self::NotFound { .. } | Self::OtherDomain { .. } => true,
+            Self::Invalid(_) | Self::AmbiguousId { .. } => false,
+            Self::NoWork { error, .. } | Self::While { error, .. } => error.is_not_found(),
+        }
+    }
+}
+
+impl From<InvalidValue> for Error {
+    fn from(invalid: InvalidValue) -> Self {
+        Self::Invalid(invalid.to_string())
+    }
+}

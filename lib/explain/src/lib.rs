@@ -1,0 +1,27 @@
+//! Explanations, comparisons, plans and checks of a cluster, as data. The command line formats this data as text,
+//! and other programs return it as JSON.
+//!
+//! Functions that read a cluster take a [`client::Client`]; all other functions are pure. No function sends a
+//! command, or writes to a terminal.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`why`] | explanation of the state of an instance or a task |
+//! | [`placement_gap`] | reason that work waits for a cell |
+//! | [`changes`], [`decision_changes`] | changes between two moments, and changes that single decisions made |
+//! | [`comparison`] | comparison of a process with another version of it, field by field |
+//! | [`decisions`] | reading of decisions from the log |
+//! | [`find`], [`names`], [`monitors`] | lookup of objects; display names; failures of monitors |
+
+pub mod changes;
+pub mod comparison;
+pub mod decision_changes;
+pub mod decisions;
+mod error;
+pub mod find;
+pub mod monitors;
+pub mod names;
+pub mod placement_gap;
+pub mod why;
+
+pub use error::{Error, Missing};
