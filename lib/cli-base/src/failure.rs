@@ -295,7 +295,9 @@ impl From<explain::Error> for Failure {
             Error::Client(error) => error.into(),
             Error::Refused(refusal) => refusal.into(),
             Error::Invalid(_) => Self::usage(message),
-            Error::NotFound { what, missing } => Self::not_found(what).advise_some(search_advice(&missing)),
+            Error::NotFound { what, missing } => {
+                search_advice(&missing).into_iter().fold(Self::not_found(what), Self::advise)
+            }
             Error::OtherDomain { what, requested, actual } => {
                 Self::not_found(format!("{what} in domain {requested}"))
                     .advise(format!("it is in domain {actual}: use --domain {actual}, or omit --domain"))
@@ -303,6 +305,8 @@ impl From<explain::Error> for Failure {
             Error::AmbiguousId { .. } => {
                 Self::new(Exit::Usage, "Ambiguous", message).advise("use more characters of the id")
             }
+            Error::AmbiguousCommand { .. } => Self::new(Exit::Usage, "Ambiguous", message)
+                .advise("use more characters of the id, or the id of a decision"),
             Error::NoWork { id, error } => {
                 let failure = Self::from(*error).while_doing(format!("explain {id}"));
                 // An id with a slash is not a task guid.
@@ -315,13 +319,19 @@ impl From<explain::Error> for Failure {
 
 /// Returns the advice for a search that did not find an object.
 #[cfg(feature = "explain")]
-fn search_advice(missing: &explain::Missing) -> Option<String> {
+fn search_advice(missing: &explain::Missing) -> Vec<String> {
     use explain::Missing;
     match missing {
-        Missing::Process { similar } => question(similar).or_else(|| Some("see muster lrp list".to_owned())),
-        Missing::InstanceOf(process) => Some(format!("see muster instance list --lrp {process}")),
-        Missing::Fragment(kind) => Some(format!("see muster {kind} list")),
-        Missing::Other => None,
+        Missing::Process { similar } => {
+            vec![question(similar).unwrap_or_else(|| "see muster lrp list".to_owned())]
+        }
+        Missing::InstanceOf(process) => vec![format!("see muster instance list --lrp {process}")],
+        Missing::Fragment(kind) => vec![format!("see muster {kind} list")],
+        Missing::Recorded { min_fragment_len } => vec![
+            "to find ids: muster history or muster events list, with -o json".to_owned(),
+            format!("a part of an id must have at least {min_fragment_len} characters"),
+        ],
+        Missing::Other => vec![],
     }
 }
 

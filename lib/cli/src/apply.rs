@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use cli_base::failure::Failure;
-use cli_base::file::{self, FileItem, ObjectName};
+use cli_base::file::{self, FileItem};
 use cli_base::options::Global;
 use cli_base::output;
 use client::{Client, ListFilter};
 use runtime::exit::Exit;
 use schemas::names::Domain;
-use schemas::spec::{Item, PeriodicAction};
+use schemas::spec::{Item, ObjectName, PeriodicAction};
 
 use super::arguments::{PlanArgs, WaitArgs};
 use super::batch::Batch;

@@ -11,6 +11,8 @@ use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table, facts};
 use client::{Client, ListFilter};
+use explain::decisions::{PositionedDecision, decisions_of, end_of_log, entries_about};
+use explain::why::placements;
 use machines::evaluation;
 use runtime::exit::Exit;
 use schemas::entry::{Aggregate, Event};
@@ -25,8 +27,6 @@ use text::words::{age, count, one_line, short_id, time_of_day};
 
 use super::find;
 use super::why::describe;
-use explain::decisions::{PositionedDecision, decisions_of, end_of_log, entries_about};
-use explain::why::placements;
 
 /// Maximum number of links that are shown on each side of an evaluation in its chain.
 const MAX_LINKS: usize = 16;

@@ -9,6 +9,7 @@ use cli_base::options::{Format, Global};
 use cli_base::output::{Output, RenderOptions, note};
 use cli_base::table::Table;
 use client::Client;
+use explain::decisions::{end_of_log, for_each_entry};
 use runtime::exit::Exit;
 use schemas::query::{ReadEntry, ReadEvents, RecordedEntry};
 use schemas::{Decision, Position};
@@ -17,7 +18,6 @@ use text::words::one_line;
 
 use super::arguments::{parse_about, parse_position};
 use super::rows;
-use explain::decisions::{end_of_log, for_each_entry};
 
 /// Subcommands of `muster events`.
 #[derive(Clone, Debug, Subcommand)]

@@ -7,6 +7,9 @@ use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table};
 use client::Client;
+use explain::changes::{Change, Noun};
+use explain::decision_changes::{HistoryTarget, decision_changes};
+use explain::decisions::{PositionedDecision, container_guid, decisions_of, event_concerns};
 use runtime::exit::Exit;
 use schemas::entry::Event;
 use schemas::names::{CellId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
@@ -17,9 +20,6 @@ use text::describe::{actor, sentence, sentences};
 use super::changes;
 use super::find::{self, InstanceSelector};
 use super::screen::Screen;
-use explain::changes::{Change, Noun};
-use explain::decision_changes::{HistoryTarget, decision_changes};
-use explain::decisions::{PositionedDecision, container_guid, decisions_of, event_concerns};
 
 /// Subcommands of `muster history`.
 #[derive(Clone, Debug, Subcommand)]

@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 use cli_base::output::RenderOptions;
 use cli_base::table::{cut, wrap};
 use client::instance_key;
+use explain::monitors::MonitorFailure;
 use schemas::query::{InstanceRow, InstanceState, ReadEntry, RecordedEntry, TaskRow, TaskState};
 use text::describe::sentences;
 use text::words::{one_line, time_of_day};
 
 use super::keys::Move;
 use super::rows;
-use explain::monitors::MonitorFailure;
 
 /// Maximum number of retained events.
 pub(crate) const MAX_EVENTS: usize = 64;

@@ -13,7 +13,7 @@ use auctioneer::plan::{
 };
 use auctioneer::preempt::PreemptibleWork;
 use cli_base::failure::Failure;
-use cli_base::file::{self, FileItem, ObjectName};
+use cli_base::file::{self, FileItem};
 use cli_base::output::RenderOptions;
 use cli_base::table::{Cell, Table};
 use client::{Client, ListFilter};
@@ -25,7 +25,7 @@ use schemas::names::{CellId, ProcessGuid, Zone};
 use schemas::process::{Command, Purpose};
 use schemas::query::{LrpRow, TaskRow, TaskState};
 use schemas::resources::Resources;
-use schemas::spec::Item;
+use schemas::spec::{Item, ObjectName};
 use schemas::{ActualLrpKey, Place, Position};
 use serde::{Serialize, Serializer};
 use tasks::PlannedTask;
@@ -33,7 +33,6 @@ use text::words::count;
 
 use super::diff;
 use super::session::Session;
-use super::{parameterised, periodic};
 
 /// Predicted effect of applying files.
 #[derive(Clone, Debug, Serialize)]
@@ -236,13 +235,13 @@ pub(crate) async fn run(
             Item::Task(_) => PlannedAction::None,
             Item::Periodic(desired) => {
                 let guid = &desired.periodic_guid;
-                let row = client.periodic(guid).await.map(|one| periodic::desired_from_row(&one.row));
+                let row = client.periodic(guid).await.map(|one| one.row.to_desired());
                 action_for(row, &desired)?
             }
             Item::Parameterised(desired) => {
                 let guid = &desired.parameterised_guid;
                 let row = client.parameterised_one(guid).await;
-                action_for(row.map(|one| parameterised::desired_from_row(&one.row)), &desired)?
+                action_for(row.map(|one| one.row.to_desired()), &desired)?
             }
             Item::Domain { .. } => PlannedAction::Refresh,
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cli_base::failure::Failure;
 use cli_base::output::Output;
 use client::{Client, LrpWatch, Progress as Far, Snapshot, instance_key};
+use explain::names::Names;
 use runtime::exit::Exit;
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::query::{
@@ -24,7 +25,6 @@ use super::restarts::restart_text;
 use super::rows::addresses;
 use super::stuck::stuck_process;
 use super::{rollout_history, waits};
-use explain::names::Names;
 
 /// Interval between queries of the monitors of starting instances. The first query starts when nothing has
 /// changed for one interval.

@@ -7,12 +7,12 @@ use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use client::{Client, ListFilter};
+use explain::monitors::{monitor_failures, starting_instances};
 use schemas::names::CellId;
 use schemas::query::{InstanceRow, TaskRow};
 use serde::Serialize;
 
 use super::rows;
-use explain::monitors::{monitor_failures, starting_instances};
 
 /// Arguments of `muster ps`.
 #[derive(Clone, Debug, Args)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cli_base::failure::Failure;
 use cli_base::moment;
 use client::Client;
+use explain::decisions::{decisions_of, end_of_log};
 use runtime::exit::Exit;
 use schemas::definition::{Definition, DesiredLrpUpdate};
 use schemas::entry::Event;
@@ -18,7 +19,6 @@ use schemas::{Code, Position, desired};
 
 use super::find;
 use super::session::Session;
-use explain::decisions::{decisions_of, end_of_log};
 
 /// A definition and its id.
 type NamedDefinition = (DefinitionId, Arc<Definition>);

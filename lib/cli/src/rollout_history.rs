@@ -2,6 +2,7 @@
 
 use cli_base::failure::Failure;
 use client::{Client, ListFilter};
+use explain::decisions::{decisions_of, end_of_log};
 use schemas::Position;
 use schemas::container::Instance;
 use schemas::ended::EndKind;
@@ -9,7 +10,6 @@ use schemas::names::ProcessGuid;
 use schemas::query::{EndedInstanceRow, RolloutRow};
 
 use super::past::{Crash, PastRollout, rollouts};
-use explain::decisions::{decisions_of, end_of_log};
 
 /// Initial number of log positions that are searched for rollouts. Each further search covers four times as
 /// many positions.

@@ -5,6 +5,7 @@ use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::Output;
 use client::Client;
+use explain::decisions::events_of;
 use runtime::exit::Exit;
 use schemas::definition::DesiredLrp;
 use schemas::entry::Event;
@@ -18,7 +19,6 @@ use text::words::count;
 
 use super::find;
 use super::progress::{WaitCondition, WaitResult, wait_until_settled};
-use explain::decisions::events_of;
 
 /// Value of `action` if the object was already in the requested state.
 pub(crate) const UNCHANGED: &str = "unchanged";

@@ -10,6 +10,7 @@ use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{self, Output, note};
 use client::{Client, ListFilter, TaskEnd};
+use explain::decisions::{PositionedDecision, decisions_of};
 use runtime::exit::Exit;
 use schemas::definition::DesiredTask;
 use schemas::entry::Aggregate;
@@ -26,7 +27,6 @@ use text::words;
 use super::bar::Bar;
 use super::session::UNCHANGED;
 use super::{ended_rows, find, rows};
-use explain::decisions::{PositionedDecision, decisions_of};
 
 /// Output of a command that changes a task.
 #[derive(Serialize)]

@@ -33,6 +33,17 @@ pub enum Error {
         /// First of the matching ids.
         ids: Vec<String>,
     },
+    /// An id, or a fragment of one, belongs to several commands.
+    #[error("ambiguous id {id}: it matches {commands} commands: {}{}", matches.join(", "), more_text(*more))]
+    AmbiguousCommand {
+        id: String,
+        /// Number of commands.
+        commands: usize,
+        /// First of the matching ids, with their kinds.
+        matches: Vec<String>,
+        /// Number of other matching ids.
+        more: usize,
+    },
     /// An id names neither a task nor an instance.
     #[error("can't explain {id}: {error}")]
     NoWork { id: String, error: Box<Self> },
@@ -53,6 +64,11 @@ pub enum Missing {
     InstanceOf(ProcessGuid),
     /// An object with a fragment of its id. The value is the kind of the object, such as `instance`.
     Fragment(String),
+    /// An id in the log, or a fragment of one.
+    Recorded {
+        /// Minimum length of a fragment.
+        min_fragment_len: usize,
+    },
     /// Any other search.
     Other,
 }
@@ -76,10 +92,14 @@ impl Error {
             Self::Client(error) => error.is_not_found(),
             Self::Refused(refusal) => refusal.code.class() == schemas::Class::NotFound,
             Self::NotFound { .. } | Self::OtherDomain { .. } => true,
-            Self::Invalid(_) | Self::AmbiguousId { .. } => false,
+            Self::Invalid(_) | Self::AmbiguousId { .. } | Self::AmbiguousCommand { .. } => false,
             Self::NoWork { error, .. } | Self::While { error, .. } => error.is_not_found(),
         }
     }
+}
+
+fn more_text(more: usize) -> String {
+    if more == 0 { String::new() } else { format!(" and {more} more") }
 }
 
 impl From<InvalidValue> for Error {

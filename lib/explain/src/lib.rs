@@ -7,6 +7,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`why`] | explanation of the state of an instance or a task |
+//! | [`trace`] | tree of the decisions that a command caused |
 //! | [`placement_gap`] | reason that work waits for a cell |
 //! | [`changes`], [`decision_changes`] | changes between two moments, and changes that single decisions made |
 //! | [`comparison`] | comparison of a process with another version of it, field by field |
@@ -22,6 +23,7 @@ pub mod find;
 pub mod monitors;
 pub mod names;
 pub mod placement_gap;
+pub mod trace;
 pub mod why;
 
 pub use error::{Error, Missing};

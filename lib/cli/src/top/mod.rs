@@ -24,6 +24,7 @@ use cli_base::options::Global;
 use cli_base::output::Output;
 use client::subjects::Query;
 use client::{Client, Error, ListFilter};
+use explain::decisions::end_of_log;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use runtime::exit::Exit;
@@ -39,7 +40,6 @@ use super::screen::{Screen, terminal_problem};
 use super::top::model::{Input, Model, OpenedItem, PollResult, Request};
 use super::watch::latest;
 use super::{keys, why};
-use explain::decisions::end_of_log;
 
 /// Minimum interval between polls, and maximum interval between redraws.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
