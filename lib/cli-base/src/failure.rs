@@ -312,6 +312,15 @@ impl From<explain::Error> for Failure {
                 // An id with a slash is not a task guid.
                 if id.contains('/') { failure } else { failure.advise("for a task, see muster task list") }
             }
+            Error::OtherTaskDefinition(guid) => {
+                Self::new(Exit::Conflict, &Code::ResourceExists.to_string(), message).advise(format!(
+                    "cancel or resolve it first: muster task cancel {guid}, muster task resolve {guid}"
+                ))
+            }
+            Error::RolloutUnderWay(guid) => {
+                Self::new(Exit::Conflict, &Code::InvalidStateTransition.to_string(), message)
+                    .advise(format!("see muster lrp rollout status {guid}"))
+            }
             Error::While { action, error } => Self::from(*error).while_doing(action),
         }
     }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use client::Client;
 use runtime::exit::Exit;
 use schemas::Refusal;
 use schemas::names::Domain;
@@ -81,12 +80,6 @@ pub fn sealed_items(path: &Path, domain: Option<&Domain>, keys: &Keys) -> Result
     items.map_err(|refusal| {
         file_failure(path, refusal, &format!("seal the secrets of {}", display_path(path)))
     })
-}
-
-/// Lets the cluster seal the secrets of an item. The item can then be compared with the stored item.
-pub async fn sealed(client: &Client, item: Item) -> Result<Item, Failure> {
-    let sealed = client.seal(item).await;
-    sealed.map_err(|error| Failure::from(error).while_doing("seal the secrets of the file"))
 }
 
 fn parse_items(path: &Path, mut value: Value, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {

@@ -1,7 +1,7 @@
 //! Errors of explanations.
 
 use schemas::Refusal;
-use schemas::names::{Domain, ProcessGuid};
+use schemas::names::{Domain, ProcessGuid, TaskGuid};
 use text::words::InvalidValue;
 
 /// Error of an explanation.
@@ -47,6 +47,12 @@ pub enum Error {
     /// An id names neither a task nor an instance.
     #[error("can't explain {id}: {error}")]
     NoWork { id: String, error: Box<Self> },
+    /// A task exists with another definition.
+    #[error("task {0} exists with another definition, and a task cannot change")]
+    OtherTaskDefinition(TaskGuid),
+    /// A rollout of the process is under way, so a rebalance is not possible.
+    #[error("a rollout is under way, which places its instances again")]
+    RolloutUnderWay(ProcessGuid),
     /// An action failed.
     #[error("can't {action}: {error}")]
     While { action: String, error: Box<Self> },
@@ -92,7 +98,11 @@ impl Error {
             Self::Client(error) => error.is_not_found(),
             Self::Refused(refusal) => refusal.code.class() == schemas::Class::NotFound,
             Self::NotFound { .. } | Self::OtherDomain { .. } => true,
-            Self::Invalid(_) | Self::AmbiguousId { .. } | Self::AmbiguousCommand { .. } => false,
+            Self::Invalid(_)
+            | Self::AmbiguousId { .. }
+            | Self::AmbiguousCommand { .. }
+            | Self::OtherTaskDefinition(_)
+            | Self::RolloutUnderWay(_) => false,
             Self::NoWork { error, .. } | Self::While { error, .. } => error.is_not_found(),
         }
     }

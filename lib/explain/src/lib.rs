@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`why`] | explanation of the state of an instance or a task |
 //! | [`trace`] | tree of the decisions that a command caused |
+//! | [`plan`] | predicted effect of applying objects, and of a rebalance |
 //! | [`placement_gap`] | reason that work waits for a cell |
 //! | [`changes`], [`decision_changes`] | changes between two moments, and changes that single decisions made |
 //! | [`comparison`] | comparison of a process with another version of it, field by field |
@@ -23,6 +24,7 @@ pub mod find;
 pub mod monitors;
 pub mod names;
 pub mod placement_gap;
+pub mod plan;
 pub mod trace;
 pub mod why;
 
