@@ -289,7 +289,7 @@ impl From<FileError> for Failure {
 #[cfg(feature = "explain")]
 impl From<explain::Error> for Failure {
     fn from(error: explain::Error) -> Self {
-        use explain::Error;
+        use explain::{Error, Unusable};
         let message = error.to_string();
         match error {
             Error::Client(error) => error.into(),
@@ -320,6 +320,21 @@ impl From<explain::Error> for Failure {
             Error::RolloutUnderWay(guid) => {
                 Self::new(Exit::Conflict, &Code::InvalidStateTransition.to_string(), message)
                     .advise(format!("see muster lrp rollout status {guid}"))
+            }
+            Error::Journal(error) => Self::new(Exit::Failed, "Journal", chain(&error)),
+            Error::IncompleteJournal(_) => Self::new(Exit::Failed, "Journal", message),
+            Error::Unusable(Unusable::Beyond { .. }) => Self::usage(message),
+            Error::Unusable(Unusable::Halted(_)) => Self::new(Exit::Failed, "Journal", message)
+                .advise("this program and the cluster have different versions: use the same version"),
+            Error::Unusable(Unusable::Restless(_)) => {
+                Self::new(Exit::Failed, "Restless", message).advise("limit the simulated time: --for 10m")
+            }
+            Error::RefusedChange { change, refusal, similar } => {
+                let failure = Self::from(refusal).advise_some(question(&similar));
+                match change {
+                    Some(change) => failure.while_doing(format!("apply {change}")),
+                    None => failure,
+                }
             }
             Error::While { action, error } => Self::from(*error).while_doing(action),
         }

@@ -53,6 +53,25 @@ pub enum Error {
     /// A rollout of the process is under way, so a rebalance is not possible.
     #[error("a rollout is under way, which places its instances again")]
     RolloutUnderWay(ProcessGuid),
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] journal::JournalError),
+    /// The journal did not return all of its entries.
+    #[error("{0}")]
+    IncompleteJournal(String),
+    /// A simulation cannot continue from the log.
+    #[error(transparent)]
+    Unusable(#[from] scenario::Unusable),
+    /// The cluster would refuse a change of a simulation.
+    #[error("{}{}", change_text(change.as_deref()), refusal.message)]
+    RefusedChange {
+        /// Number and text of the change, such as `change 1 (scale web=5)`. `None` if the refusal does not concern a
+        /// single change.
+        change: Option<String>,
+        refusal: Refusal,
+        /// Names that are similar to the missing name of the refusal.
+        similar: Vec<String>,
+    },
     /// An action failed.
     #[error("can't {action}: {error}")]
     While { action: String, error: Box<Self> },
@@ -96,16 +115,25 @@ impl Error {
     pub fn is_not_found(&self) -> bool {
         match self {
             Self::Client(error) => error.is_not_found(),
-            Self::Refused(refusal) => refusal.code.class() == schemas::Class::NotFound,
+            Self::Refused(refusal) | Self::RefusedChange { refusal, .. } => {
+                refusal.code.class() == schemas::Class::NotFound
+            }
             Self::NotFound { .. } | Self::OtherDomain { .. } => true,
             Self::Invalid(_)
             | Self::AmbiguousId { .. }
             | Self::AmbiguousCommand { .. }
+            | Self::Journal(_)
+            | Self::IncompleteJournal(_)
+            | Self::Unusable(_)
             | Self::OtherTaskDefinition(_)
             | Self::RolloutUnderWay(_) => false,
             Self::NoWork { error, .. } | Self::While { error, .. } => error.is_not_found(),
         }
     }
+}
+
+fn change_text(change: Option<&str>) -> String {
+    change.map(|change| format!("can't apply {change}: ")).unwrap_or_default()
 }
 
 fn more_text(more: usize) -> String {

@@ -9,6 +9,7 @@
 //! | [`why`] | explanation of the state of an instance or a task |
 //! | [`trace`] | tree of the decisions that a command caused |
 //! | [`plan`] | predicted effect of applying objects, and of a rebalance |
+//! | [`what_if`], [`recorded`] | continuation of a recorded cluster with changes |
 //! | [`placement_gap`] | reason that work waits for a cell |
 //! | [`changes`], [`decision_changes`] | changes between two moments, and changes that single decisions made |
 //! | [`comparison`] | comparison of a process with another version of it, field by field |
@@ -25,7 +26,10 @@ pub mod monitors;
 pub mod names;
 pub mod placement_gap;
 pub mod plan;
+pub mod recorded;
 pub mod trace;
+pub mod what_if;
 pub mod why;
 
 pub use error::{Error, Missing};
+pub use scenario::Unusable;
