@@ -10,6 +10,7 @@
 //! | [`trace`] | tree of the decisions that a command caused |
 //! | [`plan`] | predicted effect of applying objects, and of a rebalance |
 //! | [`what_if`], [`recorded`] | continuation of a recorded cluster with changes |
+//! | [`doctor`] | checks of collected facts about a cluster and a host |
 //! | [`placement_gap`] | reason that work waits for a cell |
 //! | [`changes`], [`decision_changes`] | changes between two moments, and changes that single decisions made |
 //! | [`comparison`] | comparison of a process with another version of it, field by field |
@@ -20,6 +21,7 @@ pub mod changes;
 pub mod comparison;
 pub mod decision_changes;
 pub mod decisions;
+pub mod doctor;
 mod error;
 pub mod find;
 pub mod monitors;
