@@ -13,7 +13,8 @@ use std::fmt;
 
 use crate::container::Epoch;
 use crate::names::{
-    CellId, DecisionId, Domain, EntryId, ParameterisedGuid, PeriodicGuid, ProcessGuid, RequestId, TaskGuid,
+    CellId, DecisionId, Domain, EntryId, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid,
+    RequestId, TaskGuid,
 };
 use crate::stamp::{Actor, Identity, Stamp};
 use crate::subject::Subject;
@@ -179,6 +180,21 @@ impl Decision {
                 digest: self.request_digest.clone(),
             }),
         }
+    }
+
+    /// Returns the evaluations that the decision created.
+    pub fn created_evaluations(&self) -> impl Iterator<Item = EvaluationId> {
+        let is_created = |event: &&evaluation::Event| matches!(event, evaluation::Event::Created { .. });
+        let created = self.events.iter().filter_map(Event::as_evaluation).filter(is_created);
+        created.map(|event| event.evaluation(self.id))
+    }
+
+    /// Returns the evaluations that the decision joined. An earlier decision created each evaluation to place
+    /// other work.
+    pub fn joined_evaluations(&self) -> impl Iterator<Item = EvaluationId> {
+        self.events.iter().filter_map(Event::as_evaluation).filter_map(|event| {
+            if let evaluation::Event::Joined { evaluation, .. } = event { Some(*evaluation) } else { None }
+        })
     }
 }
 

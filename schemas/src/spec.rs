@@ -14,6 +14,7 @@
 mod actions;
 mod commands;
 mod exec;
+mod object_name;
 mod parameterised;
 mod periodic;
 mod policies;
@@ -43,6 +44,7 @@ use crate::rules::ONE_PER_CELL;
 use crate::secret;
 
 pub use commands::{ClientCommand, PeriodicAction, body_schema, client_command, envelope_schema};
+pub use object_name::ObjectName;
 pub use parameterised::payload;
 pub use sealing::{item, item_spec, item_to_json, to_seal};
 

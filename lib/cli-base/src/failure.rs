@@ -11,6 +11,8 @@ use schemas::{BadField, Class, Code, Refusal};
 use secrets::FileError;
 use serde::Serialize;
 use text::chain;
+#[cfg(feature = "explain")]
+use text::suggestions::question;
 use text::words::{InvalidValue, escape_text};
 
 /// Failure of a command.
@@ -281,6 +283,79 @@ impl From<FileError> for Failure {
             | FileError::Malformed { .. }
             | FileError::Busy { .. } => Self::new(Exit::Failed, "Keys", why),
         }
+    }
+}
+
+#[cfg(feature = "explain")]
+impl From<explain::Error> for Failure {
+    fn from(error: explain::Error) -> Self {
+        use explain::{Error, Unusable};
+        let message = error.to_string();
+        match error {
+            Error::Client(error) => error.into(),
+            Error::Refused(refusal) => refusal.into(),
+            Error::Invalid(_) => Self::usage(message),
+            Error::NotFound { what, missing } => {
+                search_advice(&missing).into_iter().fold(Self::not_found(what), Self::advise)
+            }
+            Error::OtherDomain { what, requested, actual } => {
+                Self::not_found(format!("{what} in domain {requested}"))
+                    .advise(format!("it is in domain {actual}: use --domain {actual}, or omit --domain"))
+            }
+            Error::AmbiguousId { .. } => {
+                Self::new(Exit::Usage, "Ambiguous", message).advise("use more characters of the id")
+            }
+            Error::AmbiguousCommand { .. } => Self::new(Exit::Usage, "Ambiguous", message)
+                .advise("use more characters of the id, or the id of a decision"),
+            Error::NoWork { id, error } => {
+                let failure = Self::from(*error).while_doing(format!("explain {id}"));
+                // An id with a slash is not a task guid.
+                if id.contains('/') { failure } else { failure.advise("for a task, see muster task list") }
+            }
+            Error::OtherTaskDefinition(guid) => {
+                Self::new(Exit::Conflict, &Code::ResourceExists.to_string(), message).advise(format!(
+                    "cancel or resolve it first: muster task cancel {guid}, muster task resolve {guid}"
+                ))
+            }
+            Error::RolloutUnderWay(guid) => {
+                Self::new(Exit::Conflict, &Code::InvalidStateTransition.to_string(), message)
+                    .advise(format!("see muster lrp rollout status {guid}"))
+            }
+            Error::Journal(error) => Self::new(Exit::Failed, "Journal", chain(&error)),
+            Error::IncompleteJournal(_) => Self::new(Exit::Failed, "Journal", message),
+            Error::Unusable(Unusable::Beyond { .. }) => Self::usage(message),
+            Error::Unusable(Unusable::Halted(_)) => Self::new(Exit::Failed, "Journal", message)
+                .advise("this program and the cluster have different versions: use the same version"),
+            Error::Unusable(Unusable::Restless(_)) => {
+                Self::new(Exit::Failed, "Restless", message).advise("limit the simulated time: --for 10m")
+            }
+            Error::RefusedChange { change, refusal, similar } => {
+                let failure = Self::from(refusal).advise_some(question(&similar));
+                match change {
+                    Some(change) => failure.while_doing(format!("apply {change}")),
+                    None => failure,
+                }
+            }
+            Error::While { action, error } => Self::from(*error).while_doing(action),
+        }
+    }
+}
+
+/// Returns the advice for a search that did not find an object.
+#[cfg(feature = "explain")]
+fn search_advice(missing: &explain::Missing) -> Vec<String> {
+    use explain::Missing;
+    match missing {
+        Missing::Process { similar } => {
+            vec![question(similar).unwrap_or_else(|| "see muster lrp list".to_owned())]
+        }
+        Missing::InstanceOf(process) => vec![format!("see muster instance list --lrp {process}")],
+        Missing::Fragment(kind) => vec![format!("see muster {kind} list")],
+        Missing::Recorded { min_fragment_len } => vec![
+            "to find ids: muster history or muster events list, with -o json".to_owned(),
+            format!("a part of an id must have at least {min_fragment_len} characters"),
+        ],
+        Missing::Other => vec![],
     }
 }
 

@@ -4,15 +4,13 @@
 mod secret_files;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use client::Client;
 use runtime::exit::Exit;
 use schemas::Refusal;
-use schemas::names::{Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
-use schemas::spec::{self, Item};
+use schemas::names::Domain;
+use schemas::spec::{self, Item, ObjectName};
 use secrets::Keys;
 use serde_json::Value;
 
@@ -29,42 +27,6 @@ pub struct FileItem {
     /// process. If the file sets no id, the field has the same value, but the cluster derives the id from the
     /// content of the definition.
     pub is_named: bool,
-}
-
-/// Name of an object that a file describes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ObjectName {
-    Process(ProcessGuid),
-    Task(TaskGuid),
-    Periodic(PeriodicGuid),
-    Parameterised(ParameterisedGuid),
-    Domain(Domain),
-}
-
-impl ObjectName {
-    /// Returns the kind and name of an item.
-    #[must_use]
-    pub fn from_item(item: &Item) -> Self {
-        match item {
-            Item::Lrp(lrp) => Self::Process(lrp.process_guid.clone()),
-            Item::Task(task) => Self::Task(task.task_guid.clone()),
-            Item::Periodic(periodic) => Self::Periodic(periodic.periodic_guid.clone()),
-            Item::Parameterised(desired) => Self::Parameterised(desired.parameterised_guid.clone()),
-            Item::Domain { domain, .. } => Self::Domain(domain.clone()),
-        }
-    }
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Process(guid) => write!(f, "process {guid}"),
-            Self::Task(guid) => write!(f, "task {guid}"),
-            Self::Periodic(guid) => write!(f, "periodic task {guid}"),
-            Self::Parameterised(guid) => write!(f, "parameterised task {guid}"),
-            Self::Domain(domain) => write!(f, "domain {domain}"),
-        }
-    }
 }
 
 /// Reads all items of a file. `domain` is the default for items that name no domain.
@@ -118,12 +80,6 @@ pub fn sealed_items(path: &Path, domain: Option<&Domain>, keys: &Keys) -> Result
     items.map_err(|refusal| {
         file_failure(path, refusal, &format!("seal the secrets of {}", display_path(path)))
     })
-}
-
-/// Lets the cluster seal the secrets of an item. The item can then be compared with the stored item.
-pub async fn sealed(client: &Client, item: Item) -> Result<Item, Failure> {
-    let sealed = client.seal(item).await;
-    sealed.map_err(|error| Failure::from(error).while_doing("seal the secrets of the file"))
 }
 
 fn parse_items(path: &Path, mut value: Value, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {

@@ -7,7 +7,6 @@
 //! | `file` | files with definitions |
 //! | `output`, `table` | replies as tables or JSON |
 //! | `failure` | errors with code, advice and exit status |
-//! | `suggestions` | similar names |
 
 pub mod config;
 pub mod connect;
@@ -16,5 +15,4 @@ pub mod file;
 pub mod moment;
 pub mod options;
 pub mod output;
-pub mod suggestions;
 pub mod table;

@@ -1,22 +1,22 @@
 //! `muster apply` and `muster delete`: make the cluster match files, or delete the objects that files describe.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use cli_base::failure::Failure;
-use cli_base::file::{self, FileItem, ObjectName};
+use cli_base::file::{self, FileItem};
 use cli_base::options::Global;
 use cli_base::output;
-use client::{Client, ListFilter};
+use client::Client;
+use explain::plan::{PlannedAction, PlannedObject, unlisted_objects};
 use runtime::exit::Exit;
 use schemas::names::Domain;
-use schemas::spec::{Item, PeriodicAction};
+use schemas::spec::{Item, ObjectName, PeriodicAction};
 
 use super::arguments::{PlanArgs, WaitArgs};
 use super::batch::Batch;
-use super::plan::{self, PlannedAction, PlannedObject};
+use super::plan;
 use super::precondition::require_unchanged;
 use super::session::{ProcessChange, Session};
 use super::{find, fleet, parameterised, periodic, task};
@@ -61,7 +61,11 @@ pub(crate) async fn apply(args: ApplyArgs, global: &Global) -> Result<(), Failur
     // Files are parsed before the client connects, so that an invalid file is reported without a cluster.
     let items = file::read_files(&args.files, global.domain.as_ref())?;
     let session = Session::open(global).await?;
-    let unlisted = if args.prune { unlisted_objects(&session.client, &items).await? } else { vec![] };
+    let unlisted = if args.prune {
+        unlisted_objects(&session.client, items.iter().map(|one| &one.item)).await?
+    } else {
+        vec![]
+    };
     if args.dry_run {
         return plan::run(&session, &args.files, items, unlisted, args.rerun).await;
     }
@@ -141,27 +145,6 @@ fn incomplete() -> Failure {
     Failure::new(Exit::Conflict, "Incomplete", "some objects in the files could not be applied")
 }
 
-/// Returns the objects that are missing in the items, within the domains of the items. Leaves out tasks,
-/// because tasks end without being deleted.
-async fn unlisted_objects(client: &Client, items: &[FileItem]) -> Result<Vec<ObjectName>, Failure> {
-    let listed: BTreeSet<ObjectName> = items.iter().map(|one| ObjectName::from_item(&one.item)).collect();
-    let domains: BTreeSet<&Domain> = items.iter().map(|one| one.item.domain()).collect();
-    let mut found = vec![];
-    for domain in domains {
-        let only = ListFilter::domain(domain.clone());
-        let lrps = client.lrps(&only).await?.rows;
-        // A deleted process stays in the list until its instances have stopped.
-        let lrps = lrps.into_iter().filter(|row| row.desired);
-        found.extend(lrps.map(|row| ObjectName::Process(row.process_guid)));
-        let periodics = client.periodics(&only).await?.rows;
-        found.extend(periodics.into_iter().map(|row| ObjectName::Periodic(row.periodic_guid)));
-        let parameterised = client.parameterised(&only).await?.rows;
-        found.extend(parameterised.into_iter().map(|row| ObjectName::Parameterised(row.parameterised_guid)));
-    }
-    found.retain(|name| !listed.contains(name));
-    Ok(found)
-}
-
 pub(crate) async fn delete(args: DeleteArgs, global: &Global) -> Result<(), Failure> {
     let items = file::read_files(&args.files, global.domain.as_ref())?;
     let session = Session::open(global).await?;
@@ -179,7 +162,7 @@ pub(crate) async fn delete(args: DeleteArgs, global: &Global) -> Result<(), Fail
             Some(_) if args.dry_run => {
                 any = true;
                 let planned = PlannedObject { object: name, action: PlannedAction::Delete };
-                session.output.add_result(&planned, |planned, _| planned.text())?;
+                session.output.add_result(&planned, |planned, _| plan::object_text(planned))?;
             }
             Some(_) => {
                 let deleted = delete_object(&session, &name, args.wait.detach).await;

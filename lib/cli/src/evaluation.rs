@@ -11,6 +11,8 @@ use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table, facts};
 use client::{Client, ListFilter};
+use explain::decisions::{PositionedDecision, decisions_of, end_of_log, entries_about};
+use explain::why::placements;
 use machines::evaluation;
 use runtime::exit::Exit;
 use schemas::entry::{Aggregate, Event};
@@ -23,9 +25,8 @@ use serde::Serialize;
 use text::describe::{cancel_reason, placement, sentence, trigger_name, triggered_by};
 use text::words::{age, count, one_line, short_id, time_of_day};
 
-use super::decisions::{PositionedDecision, decisions_of, end_of_log, entries_about};
 use super::find;
-use super::why::{describe, placements};
+use super::why::describe;
 
 /// Maximum number of links that are shown on each side of an evaluation in its chain.
 const MAX_LINKS: usize = 16;
@@ -155,7 +156,7 @@ fn filter_of(subject: &EvaluationSubject) -> String {
 }
 
 async fn history(client: &Client, subject: &EvaluationSubject) -> Result<Vec<RecordedEntry>, Failure> {
-    entries_about(client, Some(&filter_of(subject))).await
+    Ok(entries_about(client, Some(&filter_of(subject))).await?)
 }
 
 /// Returns the stored evaluations of a process or task.

@@ -9,6 +9,7 @@ use cli_base::options::{Format, Global};
 use cli_base::output::{Output, RenderOptions, note};
 use cli_base::table::Table;
 use client::Client;
+use explain::decisions::{end_of_log, for_each_entry};
 use runtime::exit::Exit;
 use schemas::query::{ReadEntry, ReadEvents, RecordedEntry};
 use schemas::{Decision, Position};
@@ -16,7 +17,6 @@ use text::describe::{actor, sentences};
 use text::words::one_line;
 
 use super::arguments::{parse_about, parse_position};
-use super::decisions::{end_of_log, for_each_entry};
 use super::rows;
 
 /// Subcommands of `muster events`.

@@ -7,6 +7,9 @@ use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table};
 use client::Client;
+use explain::changes::{Change, Noun};
+use explain::decision_changes::{HistoryTarget, decision_changes};
+use explain::decisions::{PositionedDecision, container_guid, decisions_of, event_concerns};
 use runtime::exit::Exit;
 use schemas::entry::Event;
 use schemas::names::{CellId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
@@ -14,9 +17,7 @@ use schemas::{Decision, Position};
 use serde::Serialize;
 use text::describe::{actor, sentence, sentences};
 
-use super::changes::{Change, Noun};
-use super::decision_changes::{HistoryTarget, decision_changes};
-use super::decisions::{PositionedDecision, container_guid, decisions_of, event_concerns};
+use super::changes;
 use super::find::{self, InstanceSelector};
 use super::screen::Screen;
 
@@ -172,7 +173,7 @@ fn table(told: &[HistoryRow], of: EventFilter<'_>, look: RenderOptions) -> Table
     let mut table = Table::new(&["TIME", "POSITION", "WHAT", "WHO", "WHY", "CHANGED"]);
     for row in told {
         let decision = &row.decided.decision;
-        let changed = row.changed.iter().map(Change::summary).collect::<Vec<_>>().join("; ");
+        let changed = row.changed.iter().map(changes::summary).collect::<Vec<_>>().join("; ");
         let mut changed = Some(changed).filter(|fields| !fields.is_empty());
         let why = reason(decision, told);
         for what in events_text(decision, of, look) {

@@ -7,6 +7,7 @@ use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use client::{Client, ListFilter};
+use explain::monitors::{monitor_failures, starting_instances};
 use runtime::exit::Exit;
 use schemas::health::MonitorHealth;
 use schemas::names::{CellId, DefinitionId, ProcessGuid};
@@ -16,7 +17,6 @@ use text::words::{age, one_line};
 
 use super::exec::{self, ExecArgs};
 use super::find::{self, FoundInstance, no_container};
-use super::monitors::{monitor_failures, starting_instances};
 use super::{ended_rows, files, rows};
 
 /// Subcommands of `muster instance`.

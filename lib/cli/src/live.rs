@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use cli_base::output::RenderOptions;
 use cli_base::table::{cut, wrap};
 use client::instance_key;
+use explain::monitors::MonitorFailure;
 use schemas::query::{InstanceRow, InstanceState, ReadEntry, RecordedEntry, TaskRow, TaskState};
 use text::describe::sentences;
 use text::words::{one_line, time_of_day};
 
 use super::keys::Move;
-use super::monitors::MonitorFailure;
 use super::rows;
 
 /// Maximum number of retained events.

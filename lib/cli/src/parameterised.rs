@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -111,7 +110,7 @@ pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), 
             let row = find::parameterised(&connect(global).await?, &guid).await?.row;
             find::check_domain(global, format!("parameterised task {guid}"), row.domain.clone())?;
             let item = |row: &ParameterisedRow| {
-                desired_from_row(row).map(|desired| Item::Parameterised(Box::new(desired)))
+                row.to_desired().map(|desired| Item::Parameterised(Box::new(desired)))
             };
             output.write_details(&row, item, shown)
         }
@@ -305,24 +304,10 @@ async fn seal(client: &Client, desired: DesiredParameterised) -> Result<DesiredP
     Ok(if let Item::Parameterised(sealed) = item { *sealed } else { desired })
 }
 
-/// Returns the desired state of a row. `None` if the row has no definition.
-pub(super) fn desired_from_row(row: &ParameterisedRow) -> Option<DesiredParameterised> {
-    Some(DesiredParameterised {
-        parameterised_guid: row.parameterised_guid.clone(),
-        domain: row.domain.clone(),
-        payload: row.payload,
-        required_parameters: row.required_parameters.clone(),
-        optional_parameters: row.optional_parameters.clone(),
-        concurrency: row.concurrency,
-        overflow: row.overflow,
-        definition: Arc::new(row.definition.clone()?),
-    })
-}
-
 /// Returns `true` if the row already matches `desired`. The version is not sufficient for this check, because
 /// dispatches increment the version, too.
 fn row_matches(row: &ParameterisedRow, desired: &DesiredParameterised) -> bool {
-    desired_from_row(row).as_ref() == Some(desired)
+    row.to_desired().as_ref() == Some(desired)
 }
 
 /// Builds the table of parameterised tasks.
@@ -395,7 +380,7 @@ fn shown(row: &ParameterisedRow, look: RenderOptions) -> String {
         ("withdrawn", row.withdrawn.to_string()),
         ("created", row.epoch.0.to_string()),
     ]);
-    if let Some(desired) = desired_from_row(row) {
+    if let Some(desired) = row.to_desired() {
         shown.push_str(&format!("\n\n{}", indented_json(&spec::parameterised_to_json(&desired))));
     }
     shown

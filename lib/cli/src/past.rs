@@ -13,7 +13,7 @@ use serde::Serialize;
 use text::describe::{actor, indices};
 use text::words::{age, one_line, short_id};
 
-use super::decisions::PositionedDecision;
+use explain::decisions::PositionedDecision;
 
 /// A rollout, reconstructed from the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

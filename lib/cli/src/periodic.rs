@@ -1,7 +1,5 @@
 //! `muster periodic`: commands for periodic tasks.
 
-use std::sync::Arc;
-
 use clap::Subcommand;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
@@ -10,17 +8,16 @@ use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table, facts};
 use client::{Client, Error};
+use explain::decisions::events_of;
 use schemas::Code;
 use schemas::definition::{DesiredPeriodic, Overlap};
 use schemas::message::Ack;
 use schemas::names::{PeriodicGuid, TaskGuid};
 use schemas::query::PeriodicRow;
-use schemas::schedule::Schedule;
 use schemas::spec::{self, Item, PeriodicAction};
 use serde::Serialize;
 use text::words::{age, time_until};
 
-use super::decisions::events_of;
 use super::find;
 use super::rows::indented_json;
 use super::session::UNCHANGED;
@@ -85,8 +82,7 @@ pub(crate) async fn run(verb: PeriodicVerb, global: &Global) -> Result<(), Failu
         PeriodicVerb::Show { guid, .. } => {
             let row = find::periodic(&connect(global).await?, &guid).await?.row;
             find::check_domain(global, format!("periodic task {guid}"), row.domain.clone())?;
-            let item =
-                |row: &PeriodicRow| desired_from_row(row).map(|desired| Item::Periodic(Box::new(desired)));
+            let item = |row: &PeriodicRow| row.to_desired().map(|desired| Item::Periodic(Box::new(desired)));
             output.write_details(&row, item, shown)
         }
         PeriodicVerb::Pause { guid } => {
@@ -229,19 +225,8 @@ fn shown(row: &PeriodicRow, look: RenderOptions) -> String {
         ("skipped", row.skipped.to_string()),
         ("created", row.epoch.0.to_string()),
     ]);
-    if let Some(desired) = desired_from_row(row) {
+    if let Some(desired) = row.to_desired() {
         shown.push_str(&format!("\n\n{}", indented_json(&spec::periodic_to_json(&desired))));
     }
     shown
-}
-
-/// Returns the desired state of a row. `None` if the row has no definition.
-pub(super) fn desired_from_row(row: &PeriodicRow) -> Option<DesiredPeriodic> {
-    Some(DesiredPeriodic {
-        periodic_guid: row.periodic_guid.clone(),
-        domain: row.domain.clone(),
-        schedule: Schedule::new(&row.cron, &row.time_zone).ok()?,
-        overlap: row.overlap,
-        definition: Arc::new(row.definition.clone()?),
-    })
 }

@@ -6,10 +6,10 @@
 use std::time::{Duration, Instant};
 
 use cli_base::failure::Failure;
-use cli_base::file::ObjectName;
 use cli_base::options::Global;
 use client::{Client, Error};
 use runtime::exit::Exit;
+use schemas::spec::ObjectName;
 use schemas::{Code, Position};
 
 /// Maximum wait for a BBS that is behind the position of the plan.

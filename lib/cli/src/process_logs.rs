@@ -14,6 +14,7 @@ use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use client::{Client, ListFilter, LogReader, LogSource};
+use explain::names::Names;
 use futures::Stream;
 use futures::stream::{SelectAll, StreamExt};
 use runtime::exit::Exit;
@@ -23,7 +24,6 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 
 use super::find;
-use crate::names::Names;
 
 /// Interval between checks for new instances.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

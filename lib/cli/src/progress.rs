@@ -7,6 +7,7 @@ use std::time::Duration;
 use cli_base::failure::Failure;
 use cli_base::output::Output;
 use client::{Client, LrpWatch, Progress as Far, Snapshot, instance_key};
+use explain::names::Names;
 use runtime::exit::Exit;
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::query::{
@@ -19,7 +20,6 @@ use text::words::one_line;
 use tokio::time::{Instant, timeout};
 
 use super::bar::Bar;
-use super::names::Names;
 use super::past::Crash;
 use super::restarts::restart_text;
 use super::rows::addresses;

@@ -7,11 +7,11 @@ use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use client::{Client, ListFilter};
+use explain::monitors::{monitor_failures, starting_instances};
 use schemas::names::CellId;
 use schemas::query::{InstanceRow, TaskRow};
 use serde::Serialize;
 
-use super::monitors::{monitor_failures, starting_instances};
 use super::rows;
 
 /// Arguments of `muster ps`.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cli_base::failure::Failure;
 use cli_base::moment;
 use client::Client;
+use explain::decisions::{decisions_of, end_of_log};
 use runtime::exit::Exit;
 use schemas::definition::{Definition, DesiredLrpUpdate};
 use schemas::entry::Event;
@@ -16,7 +17,6 @@ use schemas::rollout::{self, Kind};
 use schemas::spec::content_id;
 use schemas::{Code, Position, desired};
 
-use super::decisions::{decisions_of, end_of_log};
 use super::find;
 use super::session::Session;
 

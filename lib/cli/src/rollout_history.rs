@@ -2,13 +2,13 @@
 
 use cli_base::failure::Failure;
 use client::{Client, ListFilter};
+use explain::decisions::{decisions_of, end_of_log};
 use schemas::Position;
 use schemas::container::Instance;
 use schemas::ended::EndKind;
 use schemas::names::ProcessGuid;
 use schemas::query::{EndedInstanceRow, RolloutRow};
 
-use super::decisions::{decisions_of, end_of_log};
 use super::past::{Crash, PastRollout, rollouts};
 
 /// Initial number of log positions that are searched for rollouts. Each further search covers four times as

@@ -10,6 +10,8 @@ use std::fmt::Display;
 
 use cli_base::output::RenderOptions;
 use cli_base::table::{Cell, Table, facts, painted_state};
+use explain::monitors::MonitorFailure;
+use explain::names::Names;
 use schemas::cluster::Role;
 use schemas::definition::Mode;
 use schemas::names::{DefinitionId, ServiceId};
@@ -24,8 +26,6 @@ use serde::Serialize;
 use text::describe::{indices, rollout_name};
 use text::words::{age, count, duration_text, escape_json, mebibytes, one_line, short_id, time_until};
 
-use super::monitors::MonitorFailure;
-use super::names::Names;
 use super::past::{Crash, PastRollout};
 use super::restarts::{attempts_text, no_restart_text};
 use super::waits;

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use schemas::cell::Presence;
-use schemas::container::{Epoch, PortMapping};
+use schemas::container::Epoch;
 use schemas::definition::{Mode, Routes};
-use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use schemas::priority::Priority;
-use schemas::query::{CellState, ModificationTag, TaskState};
+use schemas::query::{CellState, TaskState};
 use schemas::rollout::Kind;
 use schemas::{Indices, Timestamp};
 use uuid::Uuid;
 
 use super::*;
+pub(crate) use fixtures::rows::{running, with_definition};
 
 const LOOK: RenderOptions =
     RenderOptions { now: Timestamp::from_millis(10_000_000), full_ids: false, colour: false };
@@ -23,38 +24,6 @@ fn ago(seconds: u64) -> Timestamp {
 
 fn domain() -> Domain {
     Domain::new("shop").unwrap()
-}
-
-pub(crate) fn running(index: u32) -> InstanceRow {
-    InstanceRow {
-        process_guid: ProcessGuid::new("web").unwrap(),
-        index,
-        domain: domain(),
-        epoch: Epoch::default(),
-        presence: InstancePresence::Ordinary,
-        state: InstanceState::Running,
-        instance_guid: Some(InstanceGuid(Uuid::from_u128(0xabc0 + u128::from(index)))),
-        cell_id: Some(CellId::new("c1").unwrap()),
-        stopping: false,
-        address: Some("10.0.0.1".into()),
-        ports: vec![PortMapping { container_port: 8080, host_port: 60001 }],
-        isolation: None,
-        placement_error: None,
-        crash_count: 0,
-        crash_reason: None,
-        crashed_instance: None,
-        restart_at: None,
-        no_restart_reason: None,
-        attempts: None,
-        definition_id: DefinitionId::new("web").unwrap(),
-        since: ago(90),
-        modification_tag: ModificationTag { epoch: Epoch::default(), index: 1 },
-    }
-}
-
-/// Returns the row with another definition.
-pub(crate) fn with_definition(definition: &str, row: InstanceRow) -> InstanceRow {
-    InstanceRow { definition_id: DefinitionId::new(definition).unwrap(), ..row }
 }
 
 fn without_container(state: InstanceState) -> InstanceRow {

@@ -5,6 +5,7 @@ use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::Output;
 use client::Client;
+use explain::decisions::events_of;
 use runtime::exit::Exit;
 use schemas::definition::DesiredLrp;
 use schemas::entry::Event;
@@ -16,7 +17,6 @@ use schemas::{Position, desired, rollout as rollout_events};
 use serde::Serialize;
 use text::words::count;
 
-use super::decisions::events_of;
 use super::find;
 use super::progress::{WaitCondition, WaitResult, wait_until_settled};
 
@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
 
     /// Returns the events that a command recorded for a process.
     pub(super) async fn decided(&self, guid: &ProcessGuid, done: &Ack) -> Result<Vec<Event>, Failure> {
-        events_of(&self.client, &format!("lrp:{guid}"), done).await
+        Ok(events_of(&self.client, &format!("lrp:{guid}"), done).await?)
     }
 
     /// Returns the target definition of the rollout that a command started. `None` if the command started no

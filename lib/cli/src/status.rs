@@ -7,12 +7,12 @@ use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table, facts, painted_state};
+use explain::monitors::{MonitorFailure, monitor_failures};
 use runtime::exit::Exit;
 use schemas::query::{Finding, FindingCode, Health, InstanceState, LogRow, StatusRow, TaskState};
 use serde::Serialize;
 use text::words::{bytes_text, count, one_line};
 
-use super::monitors::{MonitorFailure, monitor_failures};
 use super::rows;
 
 /// Timeout of the query. A short timeout reports an unreachable cluster soon.

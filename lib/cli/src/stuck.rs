@@ -1,12 +1,12 @@
 //! Failure of a process whose instances do not all run.
 
 use cli_base::failure::Failure;
+use explain::names::Names;
 use runtime::exit::Exit;
 use schemas::placement::NO_COMPATIBLE_CELLS;
 use schemas::query::InstanceRow;
 use text::words::one_line;
 
-use super::names::Names;
 use super::restarts::restart_text;
 
 /// Returns the failure for a process whose instances do not all run. The message lists the instances that

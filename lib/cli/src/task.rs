@@ -5,14 +5,13 @@ use std::time::Duration;
 use clap::Subcommand;
 use cli_base::connect::connect;
 use cli_base::failure::Failure;
-use cli_base::file;
 use cli_base::moment::AsOfOption;
 use cli_base::options::Global;
 use cli_base::output::{self, Output, note};
 use client::{Client, ListFilter, TaskEnd};
+use explain::plan::{existing_task, last_decision, may_run_again};
 use runtime::exit::Exit;
 use schemas::definition::DesiredTask;
-use schemas::entry::Aggregate;
 use schemas::message::Ack;
 use schemas::names::{CellId, TaskGuid};
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS};
@@ -24,7 +23,6 @@ use serde::Serialize;
 use text::words;
 
 use super::bar::Bar;
-use super::decisions::{PositionedDecision, decisions_of};
 use super::session::UNCHANGED;
 use super::{ended_rows, find, rows};
 
@@ -147,12 +145,12 @@ pub(super) async fn apply(
 ) -> Result<(), Failure> {
     let guid = task.task_guid.clone();
     let doing = |failure: Failure| failure.while_doing(format!("apply task {guid}"));
-    let known = existing(client, &task).await.map_err(doing)?;
+    let known = existing_task(client, &task).await.map_err(Failure::from).map_err(doing)?;
     if let Some(row) = known.as_ref().filter(|row| !rerun || !may_run_again(row)) {
         let done = Ack { position: row.last_decision, version: row.version };
         return print_change(&guid, UNCHANGED, done, output);
     }
-    if !rerun && let Some(done) = last_decision(client, &guid).await.map_err(doing)? {
+    if !rerun && let Some(done) = last_decision(client, &guid).await.map_err(Failure::from).map_err(doing)? {
         let changed = change_result(&guid, UNCHANGED, done);
         return output.add_result(&changed, |_, _| {
             format!("task {guid} unchanged: it has run before; to run it again: --rerun")
@@ -163,14 +161,6 @@ pub(super) async fn apply(
     }
     let done = desire(client, task).await.map_err(doing)?;
     print_change(&guid, "desired", done, output)
-}
-
-/// Returns `true` if the guid of a task can be used again: the task has ended, and no callback waits for the
-/// outcome.
-pub(super) fn may_run_again(row: &TaskRow) -> bool {
-    let has_callback =
-        row.definition.as_ref().is_some_and(|definition| definition.completion_callback_url.is_some());
-    row.state == TaskState::Completed && !has_callback
 }
 
 /// Creates a task. If a task with the same guid has ended, the ended task is resolved first. A task whose
@@ -188,41 +178,6 @@ pub(super) async fn desire_again(client: &Client, task: DesiredTask) -> Result<A
 async fn resolve_ended(client: &Client, task: &DesiredTask) -> Result<Ack, Failure> {
     let client = client.in_domain(task.domain.clone());
     client.resolve_task(task.task_guid.clone()).await.map_err(Failure::from)
-}
-
-/// Returns the row of an existing task with this definition. `None` if there is no such task. Fails if the
-/// existing task has another definition or another domain.
-pub(super) async fn existing(client: &Client, task: &DesiredTask) -> Result<Option<TaskRow>, Failure> {
-    let (guid, domain) = (&task.task_guid, &task.domain);
-    let row = match client.task(guid).await {
-        Ok(one) => one.row,
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let conflict = |why: String| Failure::new(Exit::Conflict, &Code::ResourceExists.to_string(), why);
-    if row.domain != *domain {
-        return Err(conflict(format!("task {guid} exists in domain {}, not in {domain}", row.domain)));
-    }
-    let sealed = file::sealed(client, Item::Task(Box::new(task.clone()))).await?;
-    let is_same = |sealed: &Item| match sealed {
-        Item::Task(task) => row.definition.as_ref() == Some(&*task.definition),
-        Item::Lrp(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => false,
-    };
-    if is_same(&sealed) {
-        return Ok(Some(row));
-    }
-    let failure = conflict(format!("task {guid} exists with another definition, and a task cannot change"));
-    Err(failure
-        .advise(format!("cancel or resolve it first: muster task cancel {guid}, muster task resolve {guid}")))
-}
-
-/// Returns the last decision about a task in the log. `None` if the log has no such decision. Tasks are
-/// deleted soon after they end, so the list of existing tasks does not show whether a task has run.
-pub(super) async fn last_decision(client: &Client, guid: &TaskGuid) -> Result<Option<Ack>, Failure> {
-    let (entries, _) = client.history(Position(0), Some(&format!("task:{guid}"))).await?;
-    let is_own = |one: &PositionedDecision| matches!(&one.decision.aggregate, Aggregate::Task { guid: own, .. } if own == guid);
-    let last = decisions_of(entries).into_iter().rfind(is_own);
-    Ok(last.map(|last| Ack { position: last.position, version: last.decision.version }))
 }
 
 /// Deletes a task, so that its guid can be used again, and prints the result. A task that has not ended is

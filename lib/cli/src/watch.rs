@@ -7,6 +7,8 @@ use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::Output;
 use client::{Client, Events, ListFilter};
+use explain::decisions::end_of_log;
+use explain::monitors::{MonitorFailure, monitor_failures, starting_instances};
 use runtime::exit::Exit;
 use runtime::telemetry::DivertedLog;
 use schemas::Position;
@@ -17,9 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::decisions::end_of_log;
 use super::live::{MAX_EVENTS, View, event_lines, sort_by_severity};
-use super::monitors::{MonitorFailure, monitor_failures, starting_instances};
 use super::screen::{KeyAction, Screen};
 
 /// Maximum interval between redraws. A redraw updates the displayed ages.

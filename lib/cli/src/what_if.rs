@@ -8,21 +8,16 @@ use clap::Args;
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
-use cli_base::suggestions::did_you_mean;
 use cli_base::table::{Cell, Table};
 use cli_base::{file, moment};
+use explain::what_if::{UnreadChange, WhatIfResult, parse_changes, what_if};
 use runtime::exit::Exit;
-use scenario::change::Unread;
-use scenario::what_if::{
-    CellChange, Failed, Length, Move, NoAnswer, PATIENCE, Preempted, Process, Spot, Unplaced,
-};
-use scenario::{Change, MASS_LOSS_WAIT, Recording, WhatIf};
+use scenario::what_if::{CellChange, Move, Preempted, Process, Spot, Unplaced};
+use scenario::{Change, MASS_LOSS_WAIT, WhatIf};
 use schemas::names::CellId;
 use schemas::query::AsOf;
 use schemas::spec::Item;
-use schemas::{Position, Refusal, Timestamp};
 use secrets::Keys;
-use serde::Serialize;
 use text::words::{count, parse_duration, precise_duration};
 
 use super::recorded;
@@ -51,32 +46,15 @@ pub struct WhatIfArgs {
     keys: LocalKeys,
 }
 
-/// Output of `muster what-if`.
-#[derive(Debug, Serialize)]
-struct WhatIfResult<'a> {
-    /// Log position that the simulation started from.
-    position: Position,
-    /// Time of the entry at this position.
-    time: Timestamp,
-    changes: &'a [String],
-    #[serde(flatten)]
-    told: &'a WhatIf,
-}
-
 pub(crate) async fn run(args: &WhatIfArgs, global: &Global) -> Result<(), Failure> {
     debug_assert_eq!(MASS_LOSS_WAIT, Duration::from_secs(60), "the default of --mass-loss-wait differs");
     let lines = lines(args)?;
     let changes = read_changes(&lines, &args.keys.open(global)?, global)?;
     let messages = recorded::read(global).await?;
     let recording = recorded::recording(messages, args.as_of, args.mass_loss_wait)?;
-    let length = args.length.map_or(Length::Rest(PATIENCE), Length::Time);
-    let changes: Vec<Change> = changes.into_iter().map(|(_, change)| change).collect();
-    let told =
-        recording.what_if(&changes, length).map_err(|why| no_answer_failure(why, &lines, &recording))?;
-    let shown =
-        WhatIfResult { position: recording.position(), time: recording.time(), changes: &lines, told: &told };
-    Output::new(global).write_one(&shown, WhatIfResult::text)?;
-    if told.fits { Ok(()) } else { Err(Failure::silent(Exit::NotPlaced)) }
+    let result = what_if(&recording, lines, &changes, args.length)?;
+    Output::new(global).write_one(&result, text)?;
+    if result.effects.fits { Ok(()) } else { Err(Failure::silent(Exit::NotPlaced)) }
 }
 
 /// Returns the changes of the file and the command line, without blank lines and comments.
@@ -87,87 +65,51 @@ fn lines(args: &WhatIfArgs) -> Result<Vec<String>, Failure> {
     Ok(all.filter(says).map(|line| line.trim().to_owned()).collect())
 }
 
-fn read_changes(lines: &[String], keys: &Keys, global: &Global) -> Result<Vec<(usize, Change)>, Failure> {
+fn read_changes(lines: &[String], keys: &Keys, global: &Global) -> Result<Vec<Change>, Failure> {
     let mut items = |path: &str| -> Result<Vec<Item>, Failure> {
         file::sealed_items(Path::new(path), global.domain.as_ref(), keys)
     };
-    let mut changes = vec![];
-    for (at, line) in lines.iter().enumerate() {
-        match Change::read(line, &mut items) {
-            Ok(change) => changes.extend(change.map(|change| (at, change))),
-            Err(Unread::Words(why)) => return Err(Failure::usage(format!("{}: {why}", numbered(at, line)))),
-            Err(Unread::File(failure)) => {
-                return Err(failure.while_doing(format!("read {}", numbered(at, line))));
-            }
+    parse_changes(lines, &mut items).map_err(|unread| match unread {
+        UnreadChange::Invalid(error) => error.into(),
+        UnreadChange::File { change, error } => error.while_doing(format!("read {change}")),
+    })
+}
+
+fn text(result: &WhatIfResult, look: RenderOptions) -> String {
+    let WhatIfResult { position, time, effects, .. } = result;
+    let mut parts = vec![format!("as of position {position}, {time}")];
+    let mut add = |table: Table, empty: bool| {
+        if !empty {
+            parts.push(table.render(look.colour));
         }
-    }
-    Ok(changes)
-}
-
-fn numbered(at: usize, line: &str) -> String {
-    format!("change {} ({line})", at + 1)
-}
-
-/// Returns the failure if there is no answer. Its advice contains similar names.
-fn no_answer_failure(no: NoAnswer, lines: &[String], recording: &Recording) -> Failure {
-    let refusal = match no.why {
-        Failed::Unusable(unusable) => return recorded::unusable_failure(unusable),
-        Failed::Refused(refusal) => refusal,
     };
-    let known = similar_names(&refusal, recording);
-    let failure = Failure::from(refusal).advise_some(known);
-    let line = no.change.and_then(|at| Some((at, lines.get(at)?)));
-    line.map_or(failure.clone(), |(at, line)| failure.while_doing(format!("apply {}", numbered(at, line))))
+    add(moves(&effects.moves), effects.moves.is_empty());
+    add(cells(&effects.cells), effects.cells.is_empty());
+    add(processes(&effects.processes), effects.processes.is_empty());
+    parts.extend(effects.unplaced.iter().map(unplaced));
+    parts.extend(effects.preempted.iter().map(preempted));
+    let blocked = effects.blocked.iter();
+    parts.extend(blocked.map(|one| {
+        format!(
+            "{} would keep waiting for room (evaluation: {}): {}",
+            one.of,
+            trigger(one.trigger),
+            one.reason
+        )
+    }));
+    parts.push(end_text(effects));
+    parts.join("\n")
 }
 
-fn similar_names(refusal: &Refusal, recording: &Recording) -> Option<String> {
-    let mut words = refusal.message.split_whitespace();
-    let (what, name) = (words.next()?, words.next()?);
-    let world = recording.world();
-    match what {
-        "process" => did_you_mean(name, world.processes_from(None).map(|process| process.guid.as_str())),
-        "cell" => did_you_mean(name, world.cells().map(|(id, _)| id.as_str())),
-        "task" => did_you_mean(name, world.tasks_from(None).map(|task| task.guid.as_str())),
-        _ => None,
-    }
-}
-
-impl WhatIfResult<'_> {
-    fn text(&self, look: RenderOptions) -> String {
-        let Self { position, time, told, .. } = self;
-        let mut parts = vec![format!("as of position {position}, {time}")];
-        let mut add = |table: Table, empty: bool| {
-            if !empty {
-                parts.push(table.render(look.colour));
-            }
-        };
-        add(moves(&told.moves), told.moves.is_empty());
-        add(cells(&told.cells), told.cells.is_empty());
-        add(processes(&told.processes), told.processes.is_empty());
-        parts.extend(told.unplaced.iter().map(unplaced));
-        parts.extend(told.preempted.iter().map(preempted));
-        let blocked = told.blocked.iter();
-        parts.extend(blocked.map(|one| {
-            format!(
-                "{} would keep waiting for room (evaluation: {}): {}",
-                one.of,
-                trigger(one.trigger),
-                one.reason
-            )
-        }));
-        parts.push(self.end());
-        parts.join("\n")
-    }
-
-    fn end(&self) -> String {
-        let WhatIf { at_rest, ran_ms, fits, moves, .. } = self.told;
-        let ran = precise_duration(Duration::from_millis(*ran_ms));
-        let rest = if *at_rest { format!("at rest after {ran}") } else { format!("not at rest after {ran}") };
-        match (moves.is_empty(), fits) {
-            (true, true) => format!("nothing would change ({rest})"),
-            (false, true) => format!("everything fits ({rest})"),
-            (_, false) => format!("not everything fits ({rest})"),
-        }
+/// Describes the end of the simulation.
+fn end_text(effects: &WhatIf) -> String {
+    let WhatIf { at_rest, ran_ms, fits, moves, .. } = effects;
+    let ran = precise_duration(Duration::from_millis(*ran_ms));
+    let rest = if *at_rest { format!("at rest after {ran}") } else { format!("not at rest after {ran}") };
+    match (moves.is_empty(), fits) {
+        (true, true) => format!("nothing would change ({rest})"),
+        (false, true) => format!("everything fits ({rest})"),
+        (_, false) => format!("not everything fits ({rest})"),
     }
 }
 

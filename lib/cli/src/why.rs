@@ -9,23 +9,17 @@ use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use cli_base::table::{Cell, Table};
 use client::Client;
-use schemas::entry::{Aggregate, Event};
-use schemas::names::{DecisionId, EvaluationId, ProcessGuid, TaskGuid};
+use explain::decisions::PositionedDecision;
+use explain::why::{Work, WorkExplanation, events_of_index, explain, placement_explanation};
+use schemas::names::ProcessGuid;
 use schemas::placement::Explanation;
-use schemas::query::{InstanceRow, InstanceState, TaskRow};
-use schemas::{Decision, actual, evaluation, task};
-use serde::Serialize;
+use schemas::query::InstanceState;
 use text::describe::{actor, sentence, sentences};
 use text::words::{age, one_line, short_id};
 
-use super::decisions::{PositionedDecision, decisions_of, entries_about, event_concerns};
-use super::find;
-use super::monitors::monitor_failures;
-use super::placement_gap::{self, PlacementGap};
+use super::placement_gap;
 use super::rows::{addresses, note, state, task_note};
 
-/// Maximum number of causes that are followed. Processes that crash repeatedly have longer chains.
-const MAX_CHAIN: usize = 256;
 /// Maximum number of steps that are shown. In a longer chain, steps in the middle are left out.
 const MAX_STEPS_SHOWN: usize = 12;
 
@@ -38,41 +32,9 @@ pub struct WhyArgs {
     at: AsOfOption,
 }
 
-/// Explanation of an instance or a task.
-#[derive(Clone, Debug, Serialize)]
-struct WorkExplanation {
-    #[serde(skip)]
-    name: String,
-    #[serde(flatten)]
-    work: Work,
-    /// Reason that the work (the instance or task) has no cell. `None` if the work does not wait for a cell.
-    placement_gap: Option<PlacementGap>,
-    /// Failure of the monitor of a starting instance. `None` if the work is not a starting instance, or if
-    /// its monitor reports no failure.
-    monitor: Option<String>,
-    /// Decisions from the newest back to the first command.
-    chain: Vec<PositionedDecision>,
-}
-
-/// The instance or task to explain.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Work {
-    Instance(Box<InstanceRow>),
-    Task(Box<TaskRow>),
-}
-
-/// Chain of causes within the loaded decisions.
-struct Chain<'a> {
-    steps: Vec<&'a PositionedDecision>,
-    /// First cause that the loaded decisions do not contain.
-    missing_cause: Option<DecisionId>,
-}
-
 pub(crate) async fn run(args: &WhyArgs, global: &Global) -> Result<(), Failure> {
-    let output = Output::new(global);
     let client = connect(global).await?;
-    output.write_one(&explain(&client, &args.id, global).await?, text)
+    Output::new(global).write_one(&explain(&client, &args.id, global.domain.as_ref()).await?, text)
 }
 
 /// Returns the explanation as text. Other views show this text.
@@ -82,156 +44,12 @@ pub(super) async fn explanation_text(
     global: &Global,
     look: RenderOptions,
 ) -> Result<String, Failure> {
-    Ok(text(&explain(client, id, global).await?, look))
-}
-
-async fn explain(client: &Client, id: &str, global: &Global) -> Result<WorkExplanation, Failure> {
-    let (name, work, missing) = match find_task(client, id).await? {
-        Some(row) => {
-            find::check_domain(global, format!("task {id}"), row.domain.clone())?;
-            let missing = placement_gap::for_task(client, &row).await?;
-            (format!("task {id}"), Work::Task(Box::new(row)), missing)
-        }
-        None => {
-            let (name, row) = find_instance(client, id).await?;
-            find::check_domain(global, format!("instance {id}"), row.domain.clone())?;
-            let missing = placement_gap::for_instance(client, &row).await?;
-            (name, Work::Instance(Box::new(row)), missing)
-        }
-    };
-    let monitor = match &work {
-        Work::Instance(row) if row.state == InstanceState::Claimed && !row.stopping => {
-            let mut says = monitor_failures(client, std::slice::from_ref(&name)).await;
-            says.pop().map(|complaint| complaint.message)
-        }
-        Work::Instance(_) | Work::Task(_) => None,
-    };
-    let mut all = decisions_of(entries_about(client, Some(&work.event_filter())).await?);
-    // A cause may belong to another aggregate, such as a cell that was lost.
-    while let Some(id) = chain(&all, &work).missing_cause {
-        let Some((position, decision)) = client.decision(id).await? else { break };
-        all.push(PositionedDecision { position, decision });
-    }
-    let chain = chain(&all, &work).steps.into_iter().cloned().collect();
-    Ok(WorkExplanation { name, work, placement_gap: missing, monitor, chain })
-}
-
-/// Returns the task with this guid. `None` if there is no such task; the id may then name an instance.
-async fn find_task(client: &Client, id: &str) -> Result<Option<TaskRow>, Failure> {
-    let Ok(guid) = TaskGuid::new(id) else { return Ok(None) };
-    match client.task(&guid).await {
-        Ok(one) => Ok(Some(one.row)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Returns the instance with this id, and its display name.
-async fn find_instance(client: &Client, id: &str) -> Result<(String, InstanceRow), Failure> {
-    let doing = |failure: Failure| {
-        let failure = failure.while_doing(format!("explain {id}"));
-        // An id with a slash is not a task guid.
-        if id.contains('/') { failure } else { failure.advise("for a task, see muster task list") }
-    };
-    let found = find::instance(client, id).await.map_err(doing)?;
-    let row = found.rows.into_iter().next().ok_or_else(|| Failure::not_found(format!("instance {id}")))?;
-    Ok((found.name, row))
-}
-
-impl Work {
-    /// Returns the filter for events of the aggregate.
-    fn event_filter(&self) -> String {
-        match self {
-            Self::Instance(row) => format!("lrp:{}", row.process_guid),
-            Self::Task(row) => format!("task:{}", row.task_guid),
-        }
-    }
-
-    /// Returns `true` if a decision concerns this process or task since its last creation (its current
-    /// epoch).
-    fn is_same_life(&self, decided: &PositionedDecision) -> bool {
-        match (&decided.decision.aggregate, self) {
-            (Aggregate::Process { guid, epoch, .. }, Self::Instance(row)) => {
-                *guid == row.process_guid && *epoch == row.epoch
-            }
-            (Aggregate::Task { guid, epoch, .. }, Self::Task(row)) => {
-                *guid == row.task_guid && *epoch == row.epoch
-            }
-            (
-                Aggregate::Process { .. }
-                | Aggregate::Task { .. }
-                | Aggregate::Periodic { .. }
-                | Aggregate::Parameterised { .. }
-                | Aggregate::Domain(_)
-                | Aggregate::Cell(_)
-                | Aggregate::Cluster,
-                _,
-            ) => false,
-        }
-    }
-
-    /// Returns `true` if an event concerns this work. The event must belong to a decision of the same epoch,
-    /// see [`Self::is_same_life`].
-    fn concerns(&self, event: &Event) -> bool {
-        match self {
-            Self::Instance(row) => event_concerns(event, row.index, Some(&row.definition_id)),
-            Self::Task(_) => true,
-        }
-    }
-
-    /// Returns `true` if an event makes the work wait for placement.
-    fn is_start(&self, event: &Event) -> bool {
-        match self {
-            Self::Instance(_) => {
-                matches!(
-                    event,
-                    Event::Actual(actual::Event::Created { .. } | actual::Event::Unclaimed { .. })
-                )
-            }
-            Self::Task(_) => matches!(event, Event::Task(task::Event::Desired(_))),
-        }
-    }
-
-    /// Returns the process and the index of an instance. `None` for a task.
-    fn index(&self) -> Option<(&ProcessGuid, u32)> {
-        match self {
-            Self::Instance(row) => Some((&row.process_guid, row.index)),
-            Self::Task(_) => None,
-        }
-    }
-}
-
-/// Returns the decisions about the work, from the newest back to the decision that requested its placement.
-/// The causes of the oldest of these decisions follow.
-fn chain<'a>(all: &'a [PositionedDecision], work: &Work) -> Chain<'a> {
-    let mut steps = vec![];
-    for decided in all.iter().rev().filter(|decided| work.is_same_life(decided)) {
-        let mut of_it = decided.decision.events.iter().filter(|event| work.concerns(event)).peekable();
-        if of_it.peek().is_none() {
-            continue;
-        }
-        steps.push(decided);
-        if of_it.any(|event| work.is_start(event)) {
-            break;
-        }
-    }
-    let mut cause = steps.last().and_then(|made| made.decision.cause);
-    while let Some(id) = cause {
-        let Some(found) = all.iter().find(|decided| decided.decision.id == id) else {
-            return Chain { steps, missing_cause: Some(id) };
-        };
-        if steps.len() >= MAX_CHAIN {
-            break;
-        }
-        steps.push(found);
-        cause = found.decision.cause;
-    }
-    Chain { steps, missing_cause: None }
+    Ok(text(&explain(client, id, global.domain.as_ref()).await?, look))
 }
 
 fn text(why: &WorkExplanation, look: RenderOptions) -> String {
-    let mut lines = vec![format!("{} is {}", why.name, why.work.head(look))];
-    lines.extend(why.placement_gap.as_ref().map(PlacementGap::sentence));
+    let mut lines = vec![format!("{} is {}", why.name, head(&why.work, look))];
+    lines.extend(why.placement_gap.as_ref().map(placement_gap::sentence));
     lines.extend(why.monitor.as_ref().map(|says| format!("it is not healthy yet: {}", one_line(says))));
     let left_out = why.chain.len().saturating_sub(MAX_STEPS_SHOWN);
     for (at, decided) in why.chain.iter().enumerate() {
@@ -248,36 +66,34 @@ fn text(why: &WorkExplanation, look: RenderOptions) -> String {
     lines.join("\n")
 }
 
-impl Work {
-    /// Formats the state, the cell, the address, the age and the note.
-    fn head(&self, look: RenderOptions) -> String {
-        let (state, cell, container, address, since, note) = match self {
-            Self::Instance(row) => (
-                state(row),
-                &row.cell_id,
-                &row.instance_guid,
-                addresses(row),
-                row.since,
-                note(row, look)
-                    .filter(|_| matches!(row.state, InstanceState::Unclaimed | InstanceState::Crashed)),
-            ),
-            Self::Task(row) => {
-                (row.state.to_string(), &row.cell_id, &row.instance_guid, None, row.since, task_note(row))
-            }
-        };
-        let mut head = state;
-        if let (Some(cell), Some(guid)) = (cell, container) {
-            head.push_str(&format!(" on {cell} (container {})", short_id(guid, look.full_ids)));
+/// Formats the state, the cell, the address, the age and the note.
+fn head(work: &Work, look: RenderOptions) -> String {
+    let (state, cell, container, address, since, note) = match work {
+        Work::Instance(row) => (
+            state(row),
+            &row.cell_id,
+            &row.instance_guid,
+            addresses(row),
+            row.since,
+            note(row, look)
+                .filter(|_| matches!(row.state, InstanceState::Unclaimed | InstanceState::Crashed)),
+        ),
+        Work::Task(row) => {
+            (row.state.to_string(), &row.cell_id, &row.instance_guid, None, row.since, task_note(row))
         }
-        if let Some(address) = address {
-            head.push_str(&format!(" at {address}"));
-        }
-        head.push_str(&format!(", for {}", age(look.now, since)));
-        if let Some(note) = note {
-            head.push_str(&format!(": {}", one_line(&note)));
-        }
-        head
+    };
+    let mut head = state;
+    if let (Some(cell), Some(guid)) = (cell, container) {
+        head.push_str(&format!(" on {cell} (container {})", short_id(guid, look.full_ids)));
     }
+    if let Some(address) = address {
+        head.push_str(&format!(" at {address}"));
+    }
+    head.push_str(&format!(", for {}", age(look.now, since)));
+    if let Some(note) = note {
+        head.push_str(&format!(": {}", one_line(&note)));
+    }
+    head
 }
 
 /// Formats a step: its events, its time and actor, and the explanation of a placement.
@@ -310,57 +126,6 @@ pub(crate) fn stamp(decided: &PositionedDecision) -> String {
         stamp.push_str(&format!(", reason \"{}\"", one_line(reason)));
     }
     stamp
-}
-
-/// Returns the relevant events of a decision. If the decision is about the given process, the events of the
-/// given index and of the process as a whole are relevant. Otherwise all events are relevant.
-fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) -> Vec<&'a Event> {
-    let matters = |event: &&Event| match (&decision.aggregate, of) {
-        (Aggregate::Process { guid, .. }, Some((process, index))) if guid == process => {
-            let of_all = match event {
-                Event::Desired(_) | Event::Evaluation(_) => true,
-                Event::Rollout(event) => event.indices().is_none(),
-                Event::Actual(_)
-                | Event::Evacuating(_)
-                | Event::Task(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
-                | Event::Domain(_)
-                | Event::Cell(_)
-                | Event::Cluster(_) => false,
-            };
-            of_all || event_concerns(event, index, None)
-        }
-        (_, Some(_) | None) => true,
-    };
-    decision.events.iter().filter(matters).collect()
-}
-
-/// Returns the explanation of a placement, and `true` if a cell was found.
-fn placement_explanation(event: &Event) -> Option<(&Explanation, bool)> {
-    match event {
-        Event::Actual(actual::Event::Claimed { placement, .. }) => {
-            placement.as_deref().map(|why| (why, true))
-        }
-        Event::Actual(actual::Event::PlacementFailed { explanation, .. }) => {
-            explanation.as_deref().map(|why| (why, false))
-        }
-        Event::Task(task::Event::Started { placement, .. }) => placement.as_deref().map(|why| (why, true)),
-        Event::Task(
-            task::Event::PlacementFailed { explanation, .. } | task::Event::Completed { explanation, .. },
-        ) => explanation.as_deref().map(|why| (why, false)),
-        Event::Actual(_)
-        | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
-        | Event::Desired(_)
-        | Event::Evacuating(_)
-        | Event::Rollout(_)
-        | Event::Evaluation(_)
-        | Event::Domain(_)
-        | Event::Cell(_)
-        | Event::Cluster(_) => None,
-    }
 }
 
 /// Formats the candidates of an auction, the best first. Cells that the auction passed over are counted by
@@ -397,40 +162,6 @@ fn placement_text(explanation: &Explanation, placed: bool, indent: &str) -> Stri
     lines.join("\n")
 }
 
-/// Returns the decisions of an evaluation that placed work or failed to place work. An evaluation is open
-/// from the decision that creates it until the decision that ends it.
-pub(crate) fn placements(all: &[PositionedDecision], evaluation: EvaluationId) -> Vec<PositionedDecision> {
-    let speaks = |decided: &PositionedDecision, so: fn(&evaluation::Event) -> bool| {
-        decided.decision.events.iter().any(|event| match event {
-            Event::Evaluation(event) => event.evaluation(decided.decision.id) == evaluation && so(event),
-            Event::Desired(_)
-            | Event::Actual(_)
-            | Event::Evacuating(_)
-            | Event::Rollout(_)
-            | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
-            | Event::Domain(_)
-            | Event::Cell(_)
-            | Event::Cluster(_) => false,
-        })
-    };
-    let made = |decided: &PositionedDecision| {
-        speaks(decided, |event| matches!(event, evaluation::Event::Created { .. }))
-    };
-    let Some(made) = all.iter().position(made) else { return vec![] };
-    let of_it = |decided: &&PositionedDecision| decided.decision.aggregate == all[made].decision.aggregate;
-    let later = || all[made + 1..].iter().filter(of_it);
-    let end = later().position(|decided| {
-        speaks(decided, |event| machines::evaluation::Step::from_event(event).ends_evaluation())
-    });
-    let placed = later().take(end.map_or(usize::MAX, |end| end + 1));
-    let explained = |decided: &&PositionedDecision| {
-        decided.decision.events.iter().any(|event| placement_explanation(event).is_some())
-    };
-    placed.filter(explained).cloned().collect()
-}
-
 /// Formats the decisions of an evaluation.
 pub(crate) fn describe(decided: &[PositionedDecision], look: RenderOptions) -> String {
     decided.iter().map(|decided| step(decided, None, look)).collect::<Vec<_>>().join("\n\n")
@@ -438,24 +169,20 @@ pub(crate) fn describe(decided: &[PositionedDecision], look: RenderOptions) -> S
 
 #[cfg(test)]
 mod tests {
-    use schemas::actual::UnclaimReason;
-    use schemas::container::{Epoch, NetInfo};
+    use fixtures::rows::running;
+    use fixtures::web::{client, container, decision};
+    use schemas::container::Epoch;
     use schemas::definition::DesiredLrpUpdate;
+    use schemas::entry::Event;
     use schemas::names::{CellId, DefinitionId, Zone};
     use schemas::placement::Candidate;
-    use schemas::{Indices, Place, Places, Position, Timestamp, desired};
+    use schemas::query::InstanceRow;
+    use schemas::{Indices, Place, Places, Position, Timestamp, actual, desired};
 
     use super::*;
-    use crate::rows::tests::{running, with_definition};
-    use fixtures::web::{client, container, decision, id};
 
     const LOOK: RenderOptions =
         RenderOptions { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
-
-    fn at(position: u64, cause: Option<u64>, mut decision: Decision) -> PositionedDecision {
-        decision.cause = cause.map(|number| DecisionId(id(number.into())));
-        PositionedDecision { position: Position(position), decision }
-    }
 
     fn placement() -> Box<Explanation> {
         let candidate = |cell: &str, used_permille| Candidate {
@@ -476,50 +203,23 @@ mod tests {
         })
     }
 
-    fn example_places(definition: &str, indices: Indices) -> Places {
-        Places { indices, definition_id: DefinitionId::new(definition).unwrap() }
-    }
-
-    fn first_place() -> Place {
-        Place::new(0, DefinitionId::new("web").unwrap())
-    }
-
-    fn story() -> Vec<PositionedDecision> {
+    /// Returns the decisions that desired an instance and claimed it for a cell, the newest first.
+    fn example_chain() -> Vec<PositionedDecision> {
+        let definition_id = DefinitionId::new("web").unwrap();
         let scaled = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
-        let created = actual::Event::Created { places: example_places("web", Indices::below(2)) };
-        let claimed = |number, cell: &str| {
-            Event::Actual(actual::Event::Claimed {
-                place: first_place(),
-                by: container(number, cell),
-                placement: Some(placement()),
-            })
-        };
-        let started = actual::Event::Started {
-            place: first_place(),
-            by: container(8, "c2"),
-            net: NetInfo { address: "10.0.0.1".into(), ..NetInfo::default() },
-            isolation: schemas::isolation::Isolation::NONE,
-        };
-        let lost = actual::Event::Unclaimed { places: first_place().into(), cause: UnclaimReason::CellLost };
-        let mut desire = decision(
-            1,
-            client(),
-            vec![Event::Desired(desired::Event::Updated(scaled)), Event::Actual(created)],
-        );
+        let places = Places { indices: Indices::below(2), definition_id: definition_id.clone() };
+        let created = Event::Actual(actual::Event::Created { places });
+        let claimed = Event::Actual(actual::Event::Claimed {
+            place: Place::new(0, definition_id),
+            by: container(7, "c1"),
+            placement: Some(placement()),
+        });
+        let mut desire =
+            decision(1, client(), vec![Event::Desired(desired::Event::Updated(scaled)), created]);
         desire.reason = Some("launch".into());
-        let mut gone = decision(
-            3,
-            client(),
-            vec![Event::Cell(schemas::cell::Event::Disappeared { reason: "silent".into() })],
-        );
-        gone.aggregate = Aggregate::Cell(CellId::new("c1").unwrap());
         vec![
-            at(2, None, desire),
-            at(3, Some(1), decision(2, client(), vec![claimed(7, "c1")])),
-            at(5, None, gone),
-            at(6, Some(3), decision(4, client(), vec![Event::Actual(lost)])),
-            at(8, Some(4), decision(5, client(), vec![claimed(8, "c2")])),
-            at(9, Some(4), decision(6, client(), vec![Event::Actual(started)])),
+            PositionedDecision { position: Position(3), decision: decision(2, client(), vec![claimed]) },
+            PositionedDecision { position: Position(2), decision: desire },
         ]
     }
 
@@ -532,103 +232,12 @@ mod tests {
         }
     }
 
-    fn work(row: InstanceRow) -> Work {
-        Work::Instance(Box::new(row))
-    }
-
-    #[test]
-    fn chain_follows_causes_across_aggregates() {
-        let all = story();
-        let positions =
-            |chain: &Chain<'_>| chain.steps.iter().map(|step| step.position.0).collect::<Vec<_>>();
-        assert_eq!(positions(&chain(&all, &work(instance()))), [9, 8, 6, 5]);
-        let only_of_process: Vec<PositionedDecision> =
-            all.iter().filter(|decided| decided.position.0 != 5).cloned().collect();
-        let part = chain(&only_of_process, &work(instance()));
-        assert_eq!((positions(&part), part.missing_cause), (vec![9, 8, 6], Some(DecisionId(id(3)))));
-        let before: Vec<PositionedDecision> = all.into_iter().take(2).collect();
-        assert_eq!(positions(&chain(&before, &work(instance()))), [3, 2]);
-    }
-
-    #[test]
-    fn stopped_instance_is_explained_by_its_stop() {
-        let mut all = story();
-        all.truncate(2);
-        let stop =
-            |cause| Event::Actual(actual::Event::StopRequested { places: first_place().into(), cause });
-        let gone = |cause| Event::Actual(actual::Event::Removed { places: first_place().into(), cause });
-        let again = actual::Event::Created { places: first_place().into() };
-        all.push(at(4, None, decision(7, client(), vec![stop(actual::StopReason::Retired)])));
-        let made = vec![gone(actual::StopReason::Stopped), Event::Actual(again)];
-        all.push(at(5, Some(7), decision(8, client(), made)));
-        let positions: Vec<u64> =
-            chain(&all, &work(instance())).steps.iter().map(|step| step.position.0).collect();
-        assert_eq!(positions, [5, 4]);
-    }
-
-    #[test]
-    fn instance_is_explained_by_decisions_of_its_own_definition() {
-        let mut all = story();
-        let gone =
-            actual::Event::Removed { places: first_place().into(), cause: actual::StopReason::Replaced };
-        let made = actual::Event::Created { places: example_places("v2", Indices::from(0)) };
-        all.push(at(10, None, decision(7, client(), vec![Event::Actual(made)])));
-        all.push(at(11, Some(7), decision(8, client(), vec![Event::Actual(gone)])));
-        let positions = |row: InstanceRow| {
-            chain(&all, &work(row)).steps.iter().map(|step| step.position.0).collect::<Vec<_>>()
-        };
-        assert_eq!(positions(with_definition("v2", instance())), [10]);
-        assert_eq!(positions(instance()), [11, 9, 8, 6, 5]);
-    }
-
-    #[test]
-    fn evaluation_lists_placements_while_open() {
-        let event = Event::Evaluation;
-        let claimed = |number| {
-            let placement = Some(placement());
-            Event::Actual(actual::Event::Claimed {
-                place: first_place(),
-                by: container(number, "c1"),
-                placement,
-            })
-        };
-        let evaluation = EvaluationId(id(1));
-        let decisions = [
-            vec![event(evaluation::Event::Created {
-                number: 0,
-                trigger: evaluation::Trigger::Desire,
-                initial_status: evaluation::InitialStatus::Pending,
-                previous: None,
-            })],
-            vec![claimed(1)],
-            vec![event(evaluation::Event::Joined { evaluation, trigger: evaluation::Trigger::Scale })],
-            vec![
-                claimed(2),
-                event(evaluation::Event::Completed {
-                    evaluation,
-                    placed: 2,
-                    queued: 0,
-                    rejected: 0,
-                    blocked: None,
-                }),
-            ],
-            vec![claimed(3)],
-        ];
-        let decided: Vec<PositionedDecision> = (1..)
-            .zip(decisions)
-            .map(|(number, events)| at(number, None, decision(number, client(), events)))
-            .collect();
-        let placed = placements(&decided, evaluation);
-        assert_eq!(placed.iter().map(|decided| decided.position.0).collect::<Vec<_>>(), [2, 4]);
-    }
-
     #[test]
     fn explanation_text_shows_placement() {
-        let before: Vec<PositionedDecision> = story().into_iter().take(2).collect();
-        let chain = chain(&before, &work(instance())).steps.into_iter().cloned().collect();
+        let chain = example_chain();
         let why = WorkExplanation {
             name: "web/0".into(),
-            work: work(instance()),
+            work: Work::Instance(Box::new(instance())),
             placement_gap: None,
             monitor: None,
             chain,

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`words`] | ages, durations, ids, sizes; values of options |
 //! | [`describe`] | sentences about events |
+//! | [`suggestions`] | similar names |
 
 pub mod describe;
+pub mod suggestions;
 pub mod words;
 
 /// Formats an error with its causes on one line. Omits a cause if the preceding message already ends with the

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 use crate::container::Epoch;
-use crate::definition::{Overflow, PayloadRule, TaskDefinition};
+use crate::definition::{DesiredParameterised, Overflow, PayloadRule, TaskDefinition};
 use crate::names::{Domain, ParameterisedGuid, TaskGuid};
 use crate::parameterised::DispatchSummary;
 use crate::subject::Position;
@@ -56,4 +58,21 @@ pub struct ParameterisedRow {
     pub since: Timestamp,
     /// Definition of the launched tasks, without the dispatched values. Lists contain it only on request.
     pub definition: Option<TaskDefinition>,
+}
+
+impl ParameterisedRow {
+    /// Returns the desired state of a self. `None` if the row has no definition.
+    #[must_use]
+    pub fn to_desired(&self) -> Option<DesiredParameterised> {
+        Some(DesiredParameterised {
+            parameterised_guid: self.parameterised_guid.clone(),
+            domain: self.domain.clone(),
+            payload: self.payload,
+            required_parameters: self.required_parameters.clone(),
+            optional_parameters: self.optional_parameters.clone(),
+            concurrency: self.concurrency,
+            overflow: self.overflow,
+            definition: Arc::new(self.definition.clone()?),
+        })
+    }
 }

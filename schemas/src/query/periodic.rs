@@ -1,13 +1,16 @@
 //! Rows of periodic tasks.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 use crate::container::Epoch;
-use crate::definition::{Overlap, TaskDefinition};
+use crate::definition::{DesiredPeriodic, Overlap, TaskDefinition};
 use crate::names::{Domain, PeriodicGuid, TaskGuid};
 use crate::periodic::Launch;
+use crate::schedule::Schedule;
 use crate::subject::Position;
 
 /// The state of a periodic task.
@@ -69,4 +72,18 @@ pub struct PeriodicRow {
     pub since: Timestamp,
     /// Definition of the launched tasks. Lists contain it only on request.
     pub definition: Option<TaskDefinition>,
+}
+
+impl PeriodicRow {
+    /// Returns the desired state of a self. `None` if the row has no definition.
+    #[must_use]
+    pub fn to_desired(&self) -> Option<DesiredPeriodic> {
+        Some(DesiredPeriodic {
+            periodic_guid: self.periodic_guid.clone(),
+            domain: self.domain.clone(),
+            schedule: Schedule::new(&self.cron, &self.time_zone).ok()?,
+            overlap: self.overlap,
+            definition: Arc::new(self.definition.clone()?),
+        })
+    }
 }

@@ -4,12 +4,12 @@ use ::journal::{Journal, StoredEntry};
 use audit::export::{Manifest, Writer};
 use cli_base::failure::Failure;
 use host::quarantine;
+use projections::Reader;
 use projections::reader::ReadMessage;
 #[cfg(feature = "parquet")]
 use projections::tables;
-use projections::{ClusterLog, Reader};
 use schemas::names::ClusterId;
-use schemas::{Entry, Position, Subject, cloudevent};
+use schemas::{Entry, Position, cloudevent};
 use tokio_util::sync::CancellationToken;
 
 use super::file::Sink;
@@ -193,12 +193,4 @@ pub(super) async fn open_reader(journal: &Journal) -> Result<Reader, Failure> {
     let known =
         quarantine::quarantined_positions(journal, &CancellationToken::new()).await.map_err(unreadable)?;
     Ok(Reader::with_quarantines(known.unwrap_or_default()))
-}
-
-/// Reads a message on the cluster's subject, and adds the positions that it quarantines to `log`. Messages on
-/// other subjects are ignored.
-pub(crate) fn note_quarantined(log: &mut ClusterLog, subject: &str, position: Position, bytes: &[u8]) {
-    if subject == Subject::Cluster.to_string() {
-        log.read(position, bytes);
-    }
 }

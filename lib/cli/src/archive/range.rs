@@ -1,10 +1,8 @@
 //! Ranges of the log, given as positions or as times that are looked up in the log.
 
 use ::journal::Journal;
-use audit::export::last_decision_time;
 use cli_base::failure::Failure;
-use projections::Reader;
-use projections::reader::ReadMessage;
+use explain::recorded::DecisionTimes;
 use schemas::query::Moment;
 use schemas::{Position, Timestamp};
 
@@ -115,28 +113,6 @@ async fn first_after(journal: &Journal, time: Timestamp, end: Position) -> Resul
         }
     }
     Ok(None)
-}
-
-/// Decision times of entries, read in order from the start of the log. A quarantined message has no
-/// time, even if it contains one.
-pub(crate) struct DecisionTimes(Reader);
-
-impl DecisionTimes {
-    /// Creates the reader of times from a reader that knows the quarantined positions.
-    pub(crate) const fn new(reader: Reader) -> Self {
-        Self(reader)
-    }
-
-    /// Returns the time of the last decision in the next message. `None` if the message holds no entry.
-    pub(crate) fn next(&mut self, position: Position, subject: &str, bytes: &[u8]) -> Option<Timestamp> {
-        match self.0.read(position, subject, bytes) {
-            Ok(ReadMessage::Entry(entry)) => entry.decisions.iter().map(|decision| decision.at).max(),
-            Ok(ReadMessage::Quarantined(_)) => None,
-            // A newer program version wrote this entry. The field with the decision time has the same format
-            // as in this version.
-            Err(_) => last_decision_time(bytes),
-        }
-    }
 }
 
 #[cfg(test)]

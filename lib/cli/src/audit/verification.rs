@@ -10,6 +10,7 @@ use audit::export::{ExportError, ParsedLine};
 use audit::verify::{Checkpoints, Trust, Verifier};
 use audit::{Chain, Finding, Kind, Law, Message};
 use cli_base::failure::Failure;
+use explain::recorded::note_quarantined;
 use host::quarantine;
 use projections::cluster_log::QuarantinedPositions;
 use projections::reader::{ReadMessage, empty_entry};
@@ -20,7 +21,6 @@ use text::words::count;
 use tokio_util::sync::CancellationToken;
 
 use super::{BoundedLines, MAX_SHOWN};
-use crate::archive::export::note_quarantined;
 use crate::archive::file::{ExportReader, ReadError};
 use crate::archive::source::Pages;
 use crate::archive::{failed, file_failure, known_cluster, progress_bar, to_message, unreadable};

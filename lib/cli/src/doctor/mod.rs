@@ -4,24 +4,22 @@
 //! | file | content |
 //! |---|---|
 //! | `collect/` | collection of facts: all I/O |
-//! | `facts.rs` | the collected facts |
-//! | `judge/` | the checks: pure functions of the facts |
-//! | `check.rs` | the report |
+//! | `report.rs` | text of the report |
+//!
+//! The checks of the facts are in [`explain::doctor`].
 
-mod check;
 mod collect;
-mod facts;
-mod judge;
+mod report;
 
 use clap::Args;
 use cli_base::failure::Failure;
 use cli_base::options::Global;
 use cli_base::output::Output;
+use explain::doctor::{Outcome, run_checks, unconnected_report};
 use host::serve::parse_replicas;
 use runtime::exit::Exit;
 
 use super::projection::DatabaseOption;
-use check::{Check, Outcome, Report};
 use collect::{Collected, Endpoint};
 
 /// Options of `muster doctor`.
@@ -46,13 +44,10 @@ pub struct DoctorArgs {
 
 pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Result<(), Failure> {
     let (report, exit) = match collect::collect(args, global).await {
-        Collected::Facts(facts) => (judge::run_checks(&facts), Exit::Found),
-        Collected::None { why, advice, host } => {
-            let check = advice.into_iter().fold(judge::no_connection(&why), Check::advise);
-            (judge::unconnected_report(check, &host), Exit::Unreachable)
-        }
+        Collected::Facts(facts) => (run_checks(&facts), Exit::Found),
+        Collected::None { why, advice, host } => (unconnected_report(&why, advice, &host), Exit::Unreachable),
     };
-    Output::new(global).write_one(&report, Report::text)?;
+    Output::new(global).write_one(&report, report::text)?;
     match report.outcome {
         Outcome::Failed => Err(Failure::silent(exit)),
         Outcome::Ok | Outcome::Warning | Outcome::Skipped => Ok(()),

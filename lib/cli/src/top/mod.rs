@@ -24,6 +24,7 @@ use cli_base::options::Global;
 use cli_base::output::Output;
 use client::subjects::Query;
 use client::{Client, Error, ListFilter};
+use explain::decisions::end_of_log;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use runtime::exit::Exit;
@@ -35,7 +36,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::decisions::end_of_log;
 use super::screen::{Screen, terminal_problem};
 use super::top::model::{Input, Model, OpenedItem, PollResult, Request};
 use super::watch::latest;

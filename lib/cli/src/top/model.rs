@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use cli_base::output::RenderOptions;
+use explain::names::Names;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::query::{CellRow, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, StatusRow};
 use schemas::stamp::Actor;
@@ -13,7 +14,6 @@ use super::rates::Rates;
 use super::selection::Selection;
 use crate::keys::{Key, Move, movement};
 use crate::live::{event_lines, sort_by_severity};
-use crate::names::Names;
 
 /// Maximum number of retained events.
 const MAX_EVENTS: usize = 500;

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use cli_base::failure::Failure;
 use cli_base::output::note;
+use explain::trace::Step;
 use host::http;
 use host::otlp::{Collector, DEFAULT_TIMEOUT, DecisionSpan, MAX_BATCH, SendError, TraceContext};
 use runtime::exit::Exit;
 use serde_json::Value;
 use text::chain;
 use text::words::count;
-
-use super::tree::Step;
 
 /// Sends the steps of a tree to a collector, and prints the number of spans. `known` contains the evaluations
 /// that the steps joined.
@@ -71,12 +70,12 @@ fn spans(steps: &[Step], mut known: TraceContext) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
+    use explain::trace::build_tree;
     use schemas::entry::Event;
     use schemas::evaluation::{self, InitialStatus, Trigger};
     use schemas::names::EvaluationId;
     use serde_json::json;
 
-    use super::super::tree::build_tree;
     use super::super::tree::tests::{at, decision_id};
     use super::*;
 

@@ -1,123 +1,20 @@
-//! Tree of the decisions (recorded changes) that a command caused. The functions are pure: they take
-//! decisions, and return steps and text.
+//! Text of the tree of the decisions (recorded changes) that a command caused.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cli_base::output::RenderOptions;
 use cli_base::table::{Cell, Table};
-use schemas::names::DecisionId;
-use schemas::{Decision, Position, Timestamp};
-use serde::Serialize;
+use explain::decisions::PositionedDecision;
+use explain::trace::Step;
 use text::describe::{actor, sentences};
 use text::words::{count, one_line, precise_duration, short_id};
 
-use crate::decisions::PositionedDecision;
 use crate::why::stamp;
 
 /// Maximum number of levels that are drawn with lines. Deeper levels are numbered, because a process that
 /// crashes repeatedly has a chain of hundreds of levels.
 const MAX_DRAWN_LEVELS: usize = 16;
-
-/// A decision in its tree. Steps are listed below their cause. Steps with the same cause are in the order of
-/// the log.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Step {
-    #[serde(flatten)]
-    pub(super) decision: Decision,
-    /// Position of the entry.
-    pub(super) position: Position,
-    /// Number of decisions between this decision and its root. 0 for a root.
-    pub(super) depth: usize,
-    /// `true` if the cause belongs to another chain or cannot be read.
-    pub(super) cause_is_elsewhere: bool,
-    /// Milliseconds between the cause and this decision. `None` for a root.
-    pub(super) since_cause_ms: Option<u64>,
-    /// Milliseconds since the first decision of the tree.
-    pub(super) since_start_ms: u64,
-    /// `true` if the user passed the id of this decision.
-    requested: bool,
-    /// Start time of the step: the time of its cause or, for a root, the time of the decision itself.
-    #[serde(skip)]
-    pub(super) start_time: Timestamp,
-    /// Lines drawn before the text.
-    #[serde(skip)]
-    branch: String,
-}
-
-/// A decision whose position in the tree is known.
-struct Placed {
-    index: usize,
-    depth: usize,
-    /// Lines drawn before the decision.
-    branch: String,
-    /// Lines drawn before the consequences of the decision.
-    rails: String,
-}
-
-/// Builds the tree from decisions in log order. A decision is a root unless its cause is an earlier decision
-/// in the list.
-pub(super) fn build_tree(decided: Vec<PositionedDecision>, asked: &BTreeSet<DecisionId>) -> Vec<Step> {
-    let parents = parents(&decided);
-    let mut children: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
-    for (index, parent) in parents.iter().enumerate() {
-        children.entry(*parent).or_default().push(index);
-    }
-    let root = |&index: &usize| Placed { index, depth: 0, branch: String::new(), rails: String::new() };
-    let mut open: Vec<Placed> = children.get(&None).into_iter().flatten().rev().map(root).collect();
-    let times: Vec<Timestamp> = decided.iter().map(|one| one.decision.at).collect();
-    let mut left: Vec<Option<PositionedDecision>> = decided.into_iter().map(Some).collect();
-    let mut steps = vec![];
-    while let Some(placed) = open.pop() {
-        let below = children.get(&Some(placed.index)).map_or(&[][..], Vec::as_slice);
-        for (nth, &index) in below.iter().enumerate().rev() {
-            open.push(child(&placed, index, nth + 1 == below.len()));
-        }
-        // Each decision has at most one parent, so it is reached once.
-        let Some(PositionedDecision { position, decision }) = left[placed.index].take() else { continue };
-        let cause = parents[placed.index].map(|parent| times[parent]);
-        steps.push(Step {
-            position,
-            depth: placed.depth,
-            cause_is_elsewhere: cause.is_none() && decision.cause.is_some(),
-            since_cause_ms: cause.map(|cause| millis(decision.at.since(cause))),
-            since_start_ms: millis(decision.at.since(times[0])),
-            requested: asked.contains(&decision.id),
-            // The clocks of two leaders may differ, so the time of a cause can be later than the time of its
-            // consequence.
-            start_time: cause.map_or(decision.at, |cause| cause.min(decision.at)),
-            branch: placed.branch,
-            decision,
-        });
-    }
-    steps
-}
-
-/// Returns the index of the cause of each decision. `None` if the cause is not an earlier decision in the
-/// list.
-fn parents(decided: &[PositionedDecision]) -> Vec<Option<usize>> {
-    let mut known: BTreeMap<DecisionId, usize> = BTreeMap::new();
-    let mut parents = vec![];
-    for (index, PositionedDecision { decision, .. }) in decided.iter().enumerate() {
-        parents.push(decision.cause.and_then(|cause| known.get(&cause).copied()));
-        known.entry(decision.id).or_insert(index);
-    }
-    parents
-}
-
-fn child(cause: &Placed, index: usize, is_last: bool) -> Placed {
-    let depth = cause.depth + 1;
-    let (mark, rail) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-    if depth > MAX_DRAWN_LEVELS {
-        return Placed { index, depth, branch: format!("…{depth} {mark}"), rails: String::new() };
-    }
-    let (branch, rails) = (format!("{}{mark}", cause.rails), format!("{}{rail}", cause.rails));
-    Placed { index, depth, branch, rails }
-}
-
-fn millis(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// Formats the tree: its actor and start time, a line for each decision, and the totals.
 pub(super) fn text(steps: &[Step], look: RenderOptions) -> String {
@@ -132,17 +29,55 @@ pub(super) fn text(steps: &[Step], look: RenderOptions) -> String {
         lines.extend(missing.iter().map(|id| format!("correlation {id} (its first decision can't be read)")));
     }
     let mut table = Table::new(&["SINCE START", "SINCE CAUSE", "POSITION", "WHO", "WHAT"]);
-    for step in steps {
+    for (step, branch) in steps.iter().zip(branches(steps)) {
         table.row(vec![
             since_cell(Some(step.since_start_ms)),
             since_cell(step.since_cause_ms),
             Cell::number(step.position),
             Cell::text(actor(&step.decision.actor)),
-            Cell::text(what(step, look)),
+            Cell::text(what(step, &branch, look)),
         ]);
     }
     lines.extend([String::new(), table.render(look.colour), String::new(), totals_line(steps)]);
     lines.join("\n")
+}
+
+/// Returns the lines that are drawn before each step.
+fn branches(steps: &[Step]) -> Vec<String> {
+    let last = last_siblings(steps);
+    // Lines drawn before the consequences of a step, by the depth of these consequences.
+    let mut rails: Vec<String> = vec![];
+    let mut branches = vec![];
+    for (step, is_last) in steps.iter().zip(last) {
+        let (mark, rail) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let depth = step.depth;
+        rails.truncate(depth);
+        let before = rails.last().cloned().unwrap_or_default();
+        let (branch, below) = match depth {
+            0 => (String::new(), String::new()),
+            1..=MAX_DRAWN_LEVELS => (format!("{before}{mark}"), format!("{before}{rail}")),
+            _ => (format!("…{depth} {mark}"), String::new()),
+        };
+        rails.push(below);
+        branches.push(branch);
+    }
+    branches
+}
+
+/// Returns for each step `true` if no later step has the same cause.
+fn last_siblings(steps: &[Step]) -> Vec<bool> {
+    // Depths of the later steps, up to the next step that is less deep.
+    let mut later: BTreeSet<usize> = BTreeSet::new();
+    let mut last: Vec<bool> = steps
+        .iter()
+        .rev()
+        .map(|step| {
+            later.split_off(&(step.depth + 1));
+            later.insert(step.depth)
+        })
+        .collect();
+    last.reverse();
+    last
 }
 
 fn since_cell(millis: Option<u64>) -> Cell {
@@ -150,9 +85,9 @@ fn since_cell(millis: Option<u64>) -> Cell {
     Cell::number(millis.map_or_else(|| "-".to_owned(), since))
 }
 
-/// Formats a step in one line.
-fn what(step: &Step, look: RenderOptions) -> String {
-    let Step { decision, branch, .. } = step;
+/// Formats a step in one line. `branch` contains the lines drawn before the step.
+fn what(step: &Step, branch: &str, look: RenderOptions) -> String {
+    let decision = &step.decision;
     let mut line = format!("{branch}{}", sentences(decision, look.full_ids).join("; "));
     if let Some(reason) = decision.reason.as_ref().filter(|_| decision.id != decision.correlation) {
         line.push_str(&format!(" \"{}\"", one_line(reason)));
@@ -177,9 +112,10 @@ fn totals_line(steps: &[Step]) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use explain::trace::build_tree;
     use schemas::entry::{Aggregate, Event};
-    use schemas::names::CellId;
-    use schemas::{Indices, Places, actual};
+    use schemas::names::{CellId, DecisionId};
+    use schemas::{Indices, Places, Position, Timestamp, actual};
 
     use super::*;
     use fixtures::web::{client, decision, id};
@@ -201,8 +137,9 @@ pub(super) mod tests {
     }
 
     fn shape(decided: Vec<PositionedDecision>) -> Vec<(u64, usize, String)> {
-        let of = |step: Step| (step.position.0 / 10, step.depth, step.branch);
-        build_tree(decided, &BTreeSet::new()).into_iter().map(of).collect()
+        let steps = build_tree(decided, &BTreeSet::new());
+        let of = |(step, branch): (&Step, String)| (step.position.0 / 10, step.depth, branch);
+        steps.iter().zip(branches(&steps)).map(of).collect()
     }
 
     fn row(number: u64, depth: usize, branch: &str) -> (u64, usize, String) {
@@ -233,31 +170,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn tree_of_a_thousand_decisions_is_complete() {
+    fn text_has_a_line_for_each_decision() {
         let log = (2..=1_001).map(|number| at(number, Some(1)));
         let steps = build_tree(std::iter::once(at(1, None)).chain(log).collect(), &BTreeSet::new());
-        assert_eq!(steps.len(), 1_001);
-        assert!(steps.iter().map(|step| step.position).is_sorted());
         assert_eq!(text(&steps, LOOK).lines().count(), 2 + 1 + 1 + 1_001 + 2);
     }
 
     #[test]
-    fn missing_or_later_cause_makes_a_root() {
-        let log = vec![
-            at(1, None),
-            at(2, Some(99)),
-            at(3, Some(2)),
-            at(4, Some(4)),
-            at(5, Some(6)),
-            at(6, Some(5)),
-        ];
-        let steps = build_tree(log, &BTreeSet::new());
-        let told: Vec<_> =
-            steps.iter().map(|step| (step.position.0 / 10, step.depth, step.cause_is_elsewhere)).collect();
-        let expected =
-            [(1, 0, false), (2, 0, true), (3, 1, false), (4, 0, true), (5, 0, true), (6, 1, false)];
-        assert_eq!(told, expected);
-        assert_eq!((steps[1].since_cause_ms, steps[2].since_cause_ms), (None, Some(1_000)));
+    fn cause_of_another_chain_is_named() {
+        let steps = build_tree(vec![at(1, None), at(2, Some(99)), at(3, Some(2))], &BTreeSet::new());
         assert!(
             text(&steps, LOOK)
                 .contains("web/2: created, waiting for placement (cause 00000063 is not in this trace)")
@@ -273,16 +194,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn clock_skew_never_yields_negative_durations() {
-        let mut log = vec![at(5, None), at(6, Some(5))];
-        log[1].decision.at = Timestamp::from_millis(4_000);
-        let steps = build_tree(log, &BTreeSet::new());
-        assert_eq!((steps[1].since_cause_ms, steps[1].since_start_ms), (Some(0), 0));
-        assert_eq!(steps[1].start_time, steps[1].decision.at);
-    }
-
-    #[test]
-    fn tree_is_formatted_as_text_and_json() {
+    fn tree_is_formatted_as_text() {
         let mut log = vec![at(1, None), at(2, Some(1)), at(3, Some(2)), at(4, Some(1))];
         log[0].decision.reason = Some("launch".into());
         log[3].decision.aggregate = Aggregate::Cell(CellId::new("c1").unwrap());
@@ -302,16 +214,5 @@ pub(super) mod tests {
              \n\
              4 decisions about 2 aggregates in 3.250s"
         );
-        let json = serde_json::to_value(&steps[2]).unwrap();
-        assert_eq!(
-            (&json["id"], &json["cause"]),
-            (&decision_id(3).to_string().into(), &decision_id(2).to_string().into())
-        );
-        assert_eq!(
-            (&json["depth"], &json["position"], &json["requested"]),
-            (&2.into(), &30.into(), &true.into())
-        );
-        assert_eq!((&json["since_cause_ms"], &json["since_start_ms"]), (&1_000.into(), &2_000.into()));
-        assert!(json["events"][0]["actual"]["created.v1"].is_object(), "{json}");
     }
 }

@@ -2,7 +2,7 @@
 
 use schemas::entry::Event;
 use schemas::names::{DecisionId, EvaluationId};
-use schemas::{Decision, Position, Timestamp, evaluation};
+use schemas::{Decision, Position, Timestamp};
 use serde_json::{Value, json};
 use text::describe::{actor, sentence, sentences, target};
 
@@ -50,7 +50,7 @@ impl DecisionSpan<'_> {
         if let Some(parent) = parent {
             span["parentSpanId"] = parent.into();
         }
-        let links: Vec<Value> = joined_evaluations(decision).filter_map(|id| link(known, id)).collect();
+        let links: Vec<Value> = decision.joined_evaluations().filter_map(|id| link(known, id)).collect();
         if !links.is_empty() {
             span["links"] = links.into();
         }
@@ -73,14 +73,6 @@ impl DecisionSpan<'_> {
         attributes.extend(decision.reason.as_ref().map(|reason| string_attribute("muster.reason", reason)));
         attributes
     }
-}
-
-/// Returns the evaluations that a decision joined. An earlier decision created each evaluation to place other
-/// work.
-pub fn joined_evaluations(decision: &Decision) -> impl Iterator<Item = EvaluationId> {
-    decision.events.iter().filter_map(Event::as_evaluation).filter_map(|event| {
-        if let evaluation::Event::Joined { evaluation, .. } = event { Some(*evaluation) } else { None }
-    })
 }
 
 fn link(known: &TraceContext, id: EvaluationId) -> Option<Value> {

@@ -6,7 +6,7 @@ use client::{Client, Error};
 use schemas::Code;
 use text::chain;
 
-use super::super::facts::{Cluster, Unknown};
+use explain::doctor::facts::{Cluster, Unknown};
 
 /// Timeout of each query to the BBS.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(3);

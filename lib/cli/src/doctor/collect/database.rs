@@ -4,20 +4,26 @@ use std::time::Duration;
 
 use cli_base::connect::data_folder;
 use cli_base::options::Global;
+use explain::doctor::facts::{Fact, LiveTables, Tables, Unknown};
 use projector::{Url, verify};
 use schemas::{Entry, Position};
 use text::chain;
 
 use super::super::super::journal_access::inspect_journal;
 use super::super::super::sql::database_of;
-use super::super::facts::{Fact, Tables, Unknown};
 
 pub(super) async fn collect(named: Option<&Url>, global: &Global) -> Fact<Tables> {
     let url = database_url(named, global)?;
     let generations = verify::list(&url).await.map_err(|error| Unknown::Failed(chain(&error)))?;
-    let live = generations.iter().find(|one| one.live).map(|one| one.end.position);
-    let behind = lag(live.unwrap_or_default(), global).await;
-    Ok(Tables { url, generations, behind })
+    let live = generations.into_iter().find(|one| one.live).map(|one| LiveTables {
+        generation: one.number,
+        position: one.end.position,
+        is_of_this_program: one.is_of_this_program(&url),
+        cluster_id: one.cluster_id,
+    });
+    let position = live.as_ref().map(|live| live.position);
+    let behind = lag(position.unwrap_or_default(), global).await;
+    Ok(Tables { url: url.to_string(), live, behind })
 }
 
 fn database_url(named: Option<&Url>, global: &Global) -> Fact<Url> {

@@ -8,7 +8,7 @@ use journal::Sqlite;
 use schemas::Position;
 use text::chain;
 
-use super::super::facts::{Fact, Folder, Unknown};
+use explain::doctor::facts::{Fact, Folder, Unknown};
 
 /// Mode bits that give access to the group and to other users.
 const NON_OWNER_BITS: u32 = 0o077;

@@ -10,7 +10,7 @@ use rustix::process::geteuid;
 use schemas::names::CellId;
 use text::chain;
 
-use super::super::facts::{Fact, Host, Unknown};
+use explain::doctor::facts::{Fact, Host, Unknown};
 
 /// Cell id for the trial container.
 const TRIAL_CELL: &str = "doctor";

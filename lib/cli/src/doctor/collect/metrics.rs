@@ -10,7 +10,7 @@ use reqwest::{Client, Url};
 use text::chain;
 use text::words::InvalidValue;
 
-use super::super::facts::ServiceMetrics;
+use explain::doctor::facts::ServiceMetrics;
 
 /// Timeout of each metrics request.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(5);

@@ -18,10 +18,10 @@ mod server;
 
 use cli_base::connect::{self, data_folder, nats};
 use cli_base::options::Global;
+use explain::doctor::facts::{Fact, Facts, Host, NatsFacts, NoConnection, Place};
 use journal::Durability;
 
 use super::DoctorArgs;
-use super::facts::{Fact, Facts, Host, NatsFacts, NoConnection, Place};
 pub(super) use metrics::Endpoint;
 
 /// Result of collecting facts.

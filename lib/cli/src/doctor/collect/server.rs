@@ -12,6 +12,7 @@ use bytes::Bytes;
 use cli_base::connect::{identity_of, role, without_password};
 use cli_base::options::Global;
 use client::{Client, Error, Inbox};
+use host::bbs::parse_server_time;
 use host::serve::{Nats, identity};
 use journal::examine::{self, ExamineError};
 use journal::monitor;
@@ -21,7 +22,7 @@ use schemas::names::ServiceId;
 use schemas::verb::QueryVerb;
 use text::chain;
 
-use super::super::facts::{
+use explain::doctor::facts::{
     Certificate, Fact, NoConnection, Permissions, Reading, Server, Storage, Stream, Unknown,
 };
 
@@ -171,7 +172,11 @@ pub(super) async fn stream_facts(connected: &Connected, wanted: usize) -> Fact<S
     // The latency covers only the request for the stream's state. The examination reads the last entry
     // afterwards.
     match examine::examine_stream(&connected.connection, wanted).await {
-        Ok(seen) => Ok(Stream { request_times: (asked, asked + seen.latency), examination: seen }),
+        Ok(seen) => Ok(Stream {
+            request_times: (asked, asked + seen.latency),
+            server_time: seen.server_time.as_deref().and_then(parse_server_time),
+            examination: seen,
+        }),
         Err(error @ ExamineError::Forbidden(_)) => {
             Err(Unknown::Skipped(format!("{error}: {} may not inspect the stream", connected.role)))
         }

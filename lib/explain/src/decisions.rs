@@ -2,8 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use cli_base::failure::Failure;
-use client::Client;
+use client::{Client, Error};
 use schemas::entry::Event;
 use schemas::message::Ack;
 use schemas::names::DefinitionId;
@@ -16,15 +15,18 @@ const PAGE_SIZE: usize = 500;
 
 /// Decision with its position in the log.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct PositionedDecision {
+pub struct PositionedDecision {
     /// Position of the entry that contains the decision.
-    pub(crate) position: Position,
-    pub(crate) decision: Decision,
+    pub position: Position,
+    pub decision: Decision,
 }
 
-/// Returns the position of the last entry in the log. With `--as-of`, returns the position of the last entry
-/// at the requested moment.
-pub(crate) async fn end_of_log(client: &Client) -> Result<Position, Failure> {
+/// Returns the position of the last entry in the log. For queries of the past, returns the
+/// position of the last entry at their moment.
+///
+/// # Errors
+/// The query fails.
+pub async fn end_of_log(client: &Client) -> Result<Position, Error> {
     if client.query_moment().is_some() {
         return Ok(client.cluster().await?.position);
     }
@@ -32,11 +34,11 @@ pub(crate) async fn end_of_log(client: &Client) -> Result<Position, Failure> {
     Ok(client.read_events(&read).await?.end)
 }
 
-/// Returns the entries about a target, or all entries, up to the moment of `--as-of`.
-pub(crate) async fn entries_about(
-    client: &Client,
-    about: Option<&str>,
-) -> Result<Vec<RecordedEntry>, Failure> {
+/// Returns the entries about a target, or all entries, up to the moment of the client's queries.
+///
+/// # Errors
+/// The query fails.
+pub async fn entries_about(client: &Client, about: Option<&str>) -> Result<Vec<RecordedEntry>, Error> {
     let until = match client.query_moment() {
         Some(AsOf::Position(position)) => position,
         Some(AsOf::Time(_) | AsOf::Ago(_)) | None => Position(u64::MAX),
@@ -45,7 +47,10 @@ pub(crate) async fn entries_about(
 }
 
 /// Returns the events that the BBS recorded for a command. The list is empty if the command changed nothing.
-pub(crate) async fn events_of(client: &Client, about: &str, done: &Ack) -> Result<Vec<Event>, Failure> {
+///
+/// # Errors
+/// The query fails.
+pub async fn events_of(client: &Client, about: &str, done: &Ack) -> Result<Vec<Event>, Error> {
     let after = Position(done.position.0.saturating_sub(1));
     let read = ReadEvents { after, limit: Some(1), wait_ms: None, target: Some(about.to_owned()) };
     let entries = client.read_events(&read).await?.entries;
@@ -60,12 +65,15 @@ pub(crate) async fn events_of(client: &Client, about: &str, done: &Ack) -> Resul
 
 /// Passes the entries after a position to `take` until `take` returns `Break`. A log can be arbitrarily long,
 /// so the entries are read page by page and not collected.
-pub(crate) async fn for_each_entry(
+///
+/// # Errors
+/// A query fails, or `take` does.
+pub async fn for_each_entry<E: From<Error>>(
     client: &Client,
     after: Position,
     about: Option<String>,
-    mut take: impl FnMut(RecordedEntry) -> Result<ControlFlow<()>, Failure>,
-) -> Result<(), Failure> {
+    mut take: impl FnMut(RecordedEntry) -> Result<ControlFlow<()>, E>,
+) -> Result<(), E> {
     let mut after = after;
     loop {
         let read = ReadEvents { after, limit: Some(PAGE_SIZE), wait_ms: None, target: about.clone() };
@@ -83,7 +91,8 @@ pub(crate) async fn for_each_entry(
 }
 
 /// Returns the guid of the container that an event names.
-pub(crate) fn container_guid(event: &Event) -> Option<String> {
+#[must_use]
+pub fn container_guid(event: &Event) -> Option<String> {
     use schemas::{actual, evacuating, task};
     let by = match event {
         Event::Actual(event) => match event {
@@ -116,7 +125,8 @@ pub(crate) fn container_guid(event: &Event) -> Option<String> {
 
 /// Returns the decisions of entries, in order. Entries that this program cannot read are skipped; `muster
 /// events` shows them.
-pub(crate) fn decisions_of(entries: Vec<RecordedEntry>) -> Vec<PositionedDecision> {
+#[must_use]
+pub fn decisions_of(entries: Vec<RecordedEntry>) -> Vec<PositionedDecision> {
     let of = |recorded: RecordedEntry| {
         let position = recorded.position;
         let decisions = match recorded.entry {
@@ -129,7 +139,8 @@ pub(crate) fn decisions_of(entries: Vec<RecordedEntry>) -> Vec<PositionedDecisio
 }
 
 /// Returns `true` if an event concerns an index, restricted to one definition if `definition` is set.
-pub(crate) fn event_concerns(event: &Event, index: u32, definition: Option<&DefinitionId>) -> bool {
+#[must_use]
+pub fn event_concerns(event: &Event, index: u32, definition: Option<&DefinitionId>) -> bool {
     use schemas::evacuating;
     let meant = |id: &DefinitionId| definition.is_none_or(|definition| definition == id);
     match event {

@@ -13,20 +13,21 @@ use schemas::{Entry, Position, Refusal, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::changes::{Change, Noun, Rows, changes};
-use super::decisions::PositionedDecision;
+use crate::changes::{Change, Noun, Rows, changes};
+use crate::decisions::PositionedDecision;
 
 /// Target of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HistoryTarget {
-    pub(super) noun: Noun,
+pub struct HistoryTarget {
+    pub noun: Noun,
     /// Name, in the form that queries accept.
-    pub(super) id: String,
+    pub id: String,
 }
 
 /// Returns the changes that each decision made to the target, in the order of the decisions. `decided` must
 /// be the complete history.
-pub(super) fn decision_changes(decided: &[PositionedDecision], thing: &HistoryTarget) -> Vec<Vec<Change>> {
+#[must_use]
+pub fn decision_changes(decided: &[PositionedDecision], thing: &HistoryTarget) -> Vec<Vec<Change>> {
     let mut world = World::new();
     let mut before = Rows::new();
     let each = (1..).zip(decided).map(|(nth, one)| {
@@ -53,7 +54,7 @@ fn rows(world: &World, thing: &HistoryTarget, now: Timestamp) -> Rows {
         Noun::Periodic => row(queries::periodic(world, &show)),
         Noun::Parameterised => row(queries::parameterised_one(world, &show)),
         Noun::Cell => row(queries::cell(world, &show, &empty_observation(now))),
-        // The CLI never requests the history of a domain.
+        // Programs do not request the history of a domain.
         Noun::Domain => None,
     };
     row.into_iter().map(|row| ((thing.noun, thing.id.clone()), row)).collect()
@@ -85,6 +86,7 @@ mod tests {
     use schemas::{Indices, Places, actual, desired};
 
     use super::*;
+    use crate::changes::Kind;
     use fixtures::web::{client, decision};
 
     #[test]
@@ -102,9 +104,13 @@ mod tests {
         };
         let thing = HistoryTarget { noun: Noun::Lrp, id: "web".into() };
         let altered = decision_changes(&all.map(at), &thing);
-        let told: Vec<String> = altered.iter().flatten().map(Change::summary).collect();
-        assert_eq!(told[0], "appeared, 2 instances");
-        assert!(told[1].ends_with("instances 2 → 3"), "{told:?}");
-        assert!(told[2].contains("desired true → false"), "{told:?}");
+        let changed: Vec<Vec<&Change>> = altered.iter().map(|changes| changes.iter().collect()).collect();
+        assert_eq!(changed[0][0].change, Kind::Appeared);
+        let field = |nth: usize, name: &str| {
+            let found = changed[nth][0].fields.iter().find(|field| field.field == name).unwrap();
+            (found.before.clone().unwrap(), found.after.clone().unwrap())
+        };
+        assert_eq!(field(1, "instances"), (2.into(), 3.into()));
+        assert_eq!(field(2, "desired"), (true.into(), false.into()));
     }
 }

@@ -6,14 +6,14 @@ use schemas::query::ClusterRow;
 use text::words::precise_duration;
 
 use super::super::check::Check;
-use super::super::facts::{Fact, Tables};
+use super::super::facts::{Fact, LiveTables, Tables};
 use super::unknown_fact;
 
 /// Age at which an entry that is missing in the tables causes a warning.
 const MAX_LAG: Duration = Duration::from_secs(5);
 
 pub(super) fn check(tables: &Fact<Tables>, cluster: Option<&ClusterRow>) -> Check {
-    let Tables { url, generations, behind } = match tables {
+    let Tables { url, live, behind } = match tables {
         Ok(tables) => tables,
         Err(why @ super::Unknown::Skipped(_)) => return unknown_fact("database", why),
         Err(why @ super::Unknown::Failed(_)) => {
@@ -21,14 +21,14 @@ pub(super) fn check(tables: &Fact<Tables>, cluster: Option<&ClusterRow>) -> Chec
             return unknown_fact("database", why).advise(advice);
         }
     };
-    let Some(live) = generations.iter().find(|one| one.live) else {
+    let Some(live) = live else {
         return Check::failed("database", format!("{url} has no live tables")).advise(format!(
             "start a projector, or build the tables: muster projection rebuild --database {url}"
         ));
     };
-    let position = live.end.position;
-    let mut found = format!("{url}, generation {}, position {position}", live.number);
-    if let (Some(of), Some(here)) = (&live.cluster_id, cluster.map(|row| row.cluster_id.to_string()))
+    let LiveTables { generation, position, cluster_id, is_of_this_program } = live;
+    let mut found = format!("{url}, generation {generation}, position {position}");
+    if let (Some(of), Some(here)) = (cluster_id, cluster.map(|row| row.cluster_id.to_string()))
         && *of != here
     {
         return Check::failed(
@@ -37,7 +37,7 @@ pub(super) fn check(tables: &Fact<Tables>, cluster: Option<&ClusterRow>) -> Chec
         )
         .advise("pass the database of this cluster: --database URL");
     }
-    if !live.is_of_this_program(url) {
+    if !is_of_this_program {
         return Check::warning("database", format!("{found}: its tables were built by another version of muster"))
             .advise(format!(
                 "rebuild them; readers see the old tables until it is done: muster projection rebuild --database {url}"

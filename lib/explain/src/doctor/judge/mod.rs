@@ -47,7 +47,8 @@ const CLUSTER_CHECKS: [&str; 19] = [
 ];
 
 /// Runs all checks.
-pub(super) fn run_checks(facts: &Facts) -> Report {
+#[must_use]
+pub fn run_checks(facts: &Facts) -> Report {
     let Facts { place, cluster, tables, host, metrics: told } = facts;
     let clocks = cluster.row.as_ref().ok().map(|row| &row.services.clocks);
     let mut checks = match place {
@@ -69,21 +70,17 @@ pub(super) fn run_checks(facts: &Facts) -> Report {
     Report::new(checks)
 }
 
-/// Returns the report if there is no connection to a cluster. `failed` is the check that reports the missing
-/// connection.
-pub(super) fn unconnected_report(failed: Check, host: &Fact<Host>) -> Report {
-    let mut checks = vec![failed];
+/// Returns the report if there is no connection to a cluster. `advice` is added to the advice for the kind of the
+/// failure.
+#[must_use]
+pub fn unconnected_report(why: &NoConnection, advice: Vec<String>, host: &Fact<Host>) -> Report {
+    let mut checks = vec![advice.into_iter().fold(server::no_connection(why), Check::advise)];
     let skipped = |check| Check::skipped(check, "no connection");
     checks.extend(CLUSTER_CHECKS.map(skipped));
     checks.push(skipped("database"));
     checks.push(host::check(host));
     checks.push(skipped("denials"));
     Report::new(checks)
-}
-
-/// Returns the failed check that reports a missing connection, with advice.
-pub(super) fn no_connection(why: &NoConnection) -> Check {
-    server::no_connection(why)
 }
 
 /// Returns the check of an unknown fact.

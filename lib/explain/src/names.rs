@@ -10,13 +10,13 @@ use schemas::query::InstanceRow;
 
 /// Indices with instances of several definitions.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub struct Names {
     shared: BTreeSet<(ProcessGuid, u32)>,
 }
 
 impl Names {
     /// Collects the indices that several definitions share.
-    pub(crate) fn from_keys(keys: impl IntoIterator<Item = ActualLrpKey>) -> Self {
+    pub fn from_keys(keys: impl IntoIterator<Item = ActualLrpKey>) -> Self {
         let mut first: BTreeMap<(ProcessGuid, u32), DefinitionId> = BTreeMap::new();
         let mut shared = BTreeSet::new();
         for ActualLrpKey { process_guid, place } in keys {
@@ -35,18 +35,20 @@ impl Names {
     }
 
     /// Collects the indices that several definitions share among rows.
-    pub(crate) fn from_rows(rows: &[InstanceRow]) -> Self {
+    pub fn from_rows(rows: &[InstanceRow]) -> Self {
         Self::from_keys(rows.iter().map(instance_key))
     }
 
     /// Returns the display name of an instance.
-    pub(crate) fn name(&self, key: &ActualLrpKey) -> String {
+    #[must_use]
+    pub fn name(&self, key: &ActualLrpKey) -> String {
         let at = (key.process_guid.clone(), key.place.index);
         if self.shared.contains(&at) { key.with_definition() } else { key.to_string() }
     }
 
     /// Returns the display name of the instance in a row.
-    pub(crate) fn row_name(&self, row: &InstanceRow) -> String {
+    #[must_use]
+    pub fn row_name(&self, row: &InstanceRow) -> String {
         self.name(&instance_key(row))
     }
 }
@@ -54,7 +56,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::tests::{running, with_definition};
+    use fixtures::rows::{running, with_definition};
 
     #[test]
     fn name_includes_definition_if_index_is_shared() {

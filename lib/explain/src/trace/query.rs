@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use cli_base::failure::Failure;
-use runtime::exit::Exit;
 use schemas::entry::Event;
 use schemas::names::{DecisionId, RequestId};
 use schemas::stamp::Actor;
@@ -13,7 +11,7 @@ use text::describe::actor;
 use text::words::InvalidValue;
 
 use crate::decisions::{PositionedDecision, container_guid};
-use crate::find;
+use crate::{Error, Missing, find};
 
 /// Minimum length of an id fragment. A log holds many ids, and ids that were created in the same minute have
 /// the same beginning.
@@ -26,14 +24,14 @@ const VALID: &str = "the id of a decision, correlation, evaluation or instance, 
 
 /// An id, or a fragment of one, to find in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IdQuery(String);
+pub struct IdQuery(String);
 
 impl IdQuery {
     /// Parses an id or a fragment.
     ///
     /// # Errors
     /// The text cannot be an id.
-    pub(crate) fn parse(text: &str) -> Result<Self, InvalidValue> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         // Every kind of id is also a valid request id.
         match RequestId::new(text) {
             Ok(_) => Ok(Self(text.to_owned())),
@@ -134,7 +132,7 @@ impl Matches {
 
     /// Returns the matching chains. Complete ids take precedence over fragments. Fails if there is no match,
     /// or if the matches belong to different commands.
-    pub(super) fn target(self) -> Result<Target, Failure> {
+    pub(super) fn target(self) -> Result<Target, Error> {
         let Self { query: sought, mut found } = self;
         if found.keys().any(|(id, _)| sought.is_exactly(id)) {
             found.retain(|(id, _), _| sought.is_exactly(id));
@@ -142,9 +140,10 @@ impl Matches {
         let chains: BTreeSet<&BTreeSet<DecisionId>> =
             found.values().map(|target| &target.correlations).collect();
         match chains.len() {
-            0 => Err(Failure::not_found(format!("decision, evaluation, instance or request {}", sought.0))
-                .advise("to find ids: muster history or muster events list, with -o json")
-                .advise(format!("a part of an id must have at least {MIN_FRAGMENT_LEN} characters"))),
+            0 => Err(Error::not_found(
+                format!("decision, evaluation, instance or request {}", sought.0),
+                Missing::Recorded { min_fragment_len: MIN_FRAGMENT_LEN },
+            )),
             1 => Ok(merge(found.into_values())),
             chains => Err(ambiguous(&sought, chains, &found)),
         }
@@ -161,7 +160,7 @@ fn merge(targets: impl Iterator<Item = Target>) -> Target {
     together.unwrap_or_default()
 }
 
-fn ambiguous(sought: &IdQuery, chains: usize, found: &BTreeMap<(String, IdKind), Target>) -> Failure {
+fn ambiguous(sought: &IdQuery, chains: usize, found: &BTreeMap<(String, IdKind), Target>) -> Error {
     // A correlation is the id of a decision, which is listed already.
     let all = || found.iter().filter(|((_, what), _)| *what != IdKind::Correlation);
     let name =
@@ -173,10 +172,7 @@ fn ambiguous(sought: &IdQuery, chains: usize, found: &BTreeMap<(String, IdKind),
         };
     let named: Vec<String> = all().take(MAX_NAMED).map(name).collect();
     let more = all().count().saturating_sub(MAX_NAMED);
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    let why = format!("ambiguous id {}: it matches {chains} commands: {}{more}", sought.0, named.join(", "));
-    Failure::new(Exit::Usage, "Ambiguous", why)
-        .advise("use more characters of the id, or the id of a decision")
+    Error::AmbiguousCommand { id: sought.0.clone(), commands: chains, matches: named, more }
 }
 
 /// Returns the ids that a decision contains.
@@ -253,7 +249,7 @@ mod tests {
     }
 
     /// Returns the correlations, the named decisions and the start position that an id resolves to.
-    fn resolve_in_example_log(text: &str) -> Result<(Vec<u128>, Vec<u128>, u64), Failure> {
+    fn resolve_in_example_log(text: &str) -> Result<(Vec<u128>, Vec<u128>, u64), Error> {
         let mut hits = Matches::new(IdQuery::parse(text)?);
         for one in log() {
             if hits.take(&one) {
@@ -269,51 +265,57 @@ mod tests {
     fn id_resolves_to_chain_of_its_decision() {
         let whole = |number: u128| id(number << 64 | number).to_string();
         assert_eq!(
-            resolve_in_example_log(&whole(0x10)),
-            Ok((vec![0x10], vec![0x10], 2)),
+            resolve_in_example_log(&whole(0x10)).unwrap(),
+            (vec![0x10], vec![0x10], 2),
             "a decision and a correlation"
         );
         assert_eq!(
-            resolve_in_example_log(&whole(0x12)),
-            Ok((vec![0x10], vec![0x12], 0)),
+            resolve_in_example_log(&whole(0x12)).unwrap(),
+            (vec![0x10], vec![0x12], 0),
             "a decision in the middle of a chain"
         );
         assert_eq!(
-            resolve_in_example_log(&whole(0x9)),
-            Ok((vec![0x9], vec![0x14], 0)),
+            resolve_in_example_log(&whole(0x9)).unwrap(),
+            (vec![0x9], vec![0x14], 0),
             "a correlation without its first decision"
         );
-        assert_eq!(resolve_in_example_log("grow"), Ok((vec![0x10, 0x11], vec![0x10, 0x11], 2)), "a request");
-        assert_eq!(resolve_in_example_log("00000012"), Ok((vec![0x10], vec![0x12], 0)), "the end of an id");
+        assert_eq!(
+            resolve_in_example_log("grow").unwrap(),
+            (vec![0x10, 0x11], vec![0x10, 0x11], 2),
+            "a request"
+        );
+        assert_eq!(
+            resolve_in_example_log("00000012").unwrap(),
+            (vec![0x10], vec![0x12], 0),
+            "the end of an id"
+        );
         let second = EvaluationId::from_decision(DecisionId(id(0x10 << 64 | 0x10)), 1).to_string();
         assert_eq!(
-            resolve_in_example_log(&second.to_uppercase()),
-            Ok((vec![0x10], vec![0x10], 2)),
+            resolve_in_example_log(&second.to_uppercase()).unwrap(),
+            (vec![0x10], vec![0x10], 2),
             "an evaluation"
         );
         assert_eq!(
-            resolve_in_example_log("feedface"),
-            Ok((vec![0x10], vec![0x12], 0)),
+            resolve_in_example_log("feedface").unwrap(),
+            (vec![0x10], vec![0x12], 0),
             "an instance resolves to its first decision"
         );
     }
 
     #[test]
     fn unknown_or_ambiguous_id_is_refused() {
-        let failure = |text: &str| resolve_in_example_log(text).unwrap_err();
-        assert_eq!(failure("shrink").exit, Exit::NotFound);
-        assert_eq!(failure("0000012").exit, Exit::NotFound, "fragment too short");
-        assert_eq!(failure("GROW2").exit, Exit::NotFound);
-        let several = failure("00000000-0000");
-        assert_eq!((several.exit, several.code.as_str()), (Exit::Usage, "Ambiguous"));
-        let several = failure("report-1").text(false);
+        let error = |text: &str| resolve_in_example_log(text).unwrap_err();
+        assert!(error("shrink").is_not_found());
+        assert!(error("0000012").is_not_found(), "fragment too short");
+        assert!(error("GROW2").is_not_found());
+        assert!(matches!(error("00000000-0000"), Error::AmbiguousCommand { .. }));
+        let several = error("report-1").to_string();
         for part in ["request of client shop/ada", "request of client shop/eve report-1 (decision 0"] {
             assert!(several.contains(part), "{part}: {several}");
         }
         for text in ["web/0", "", "a b", "a.b"] {
-            let refused = failure(text);
-            assert_eq!(refused.exit, Exit::Usage);
-            assert!(refused.message.contains("8 or more characters of its beginning or end"), "{refused:?}");
+            let refused = IdQuery::parse(text).unwrap_err().to_string();
+            assert!(refused.contains("8 or more characters of its beginning or end"), "{refused}");
         }
     }
 }

@@ -16,20 +16,21 @@ const MONITOR_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A failure reported by a monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct MonitorFailure {
-    pub(crate) instance: String,
-    pub(crate) message: String,
+pub struct MonitorFailure {
+    pub instance: String,
+    pub message: String,
 }
 
 /// Returns the names (`PROCESS/INDEX`) of the first starting instances whose monitors can be queried.
-pub(crate) fn starting_instances(rows: &[InstanceRow]) -> Vec<String> {
+#[must_use]
+pub fn starting_instances(rows: &[InstanceRow]) -> Vec<String> {
     let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
     let called = Names::from_rows(rows);
     starting.take(STATUS_NAMED).map(|row| called.row_name(row)).collect()
 }
 
 /// Returns the failures reported by the monitors of these instances. Leaves out cells that do not answer.
-pub(crate) async fn monitor_failures(client: &Client, starting: &[String]) -> Vec<MonitorFailure> {
+pub async fn monitor_failures(client: &Client, starting: &[String]) -> Vec<MonitorFailure> {
     if client.query_moment().is_some() {
         // The log contains no monitor results.
         return vec![];

@@ -5,7 +5,8 @@ const MAX_SUGGESTIONS: usize = 3;
 
 /// Returns the known names that `name` is probably a typo of, the most similar first. A name matches if one
 /// is the beginning of the other, or if few letters differ.
-pub(crate) fn similar_names<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+#[must_use]
+pub fn similar_names<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let lower = name.to_lowercase();
     let distance = |other: &str| {
         let other = other.to_lowercase();
@@ -21,7 +22,13 @@ pub(crate) fn similar_names<'a>(name: &str, known: impl Iterator<Item = &'a str>
 
 /// Returns a question that suggests similar names, if there are any.
 pub fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    let names = similar_names(name, known);
+    question(&similar_names(name, known))
+}
+
+/// Returns a question that suggests these names, if there are any.
+#[must_use]
+pub fn question<S: AsRef<str>>(names: &[S]) -> Option<String> {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     (!names.is_empty()).then(|| format!("did you mean {}?", names.join(" or ")))
 }
 

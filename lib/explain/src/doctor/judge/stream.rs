@@ -340,7 +340,7 @@ mod tests {
             last: None,
             latency: std::time::Duration::ZERO,
         };
-        Stream { examination, request_times: (Timestamp(0), Timestamp(0)) }
+        Stream { examination, server_time: None, request_times: (Timestamp(0), Timestamp(0)) }
     }
 
     fn stream_with(change: impl FnOnce(&mut Examination)) -> Stream {
