@@ -10,11 +10,11 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use schemas::action::{Action, Run};
 use schemas::container::{Epoch, WorkKey};
-use schemas::definition::{DEFAULT_GRACE_MS, Definition};
+use schemas::definition::Definition;
 use schemas::message::WorkDefinition;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
 use schemas::priority::Priority;
-use schemas::resources::{Constraint, Resources};
+use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Place, Timestamp};
 use serde_json::{Map, Value, json};
 
