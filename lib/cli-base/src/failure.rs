@@ -427,6 +427,34 @@ mod tests {
         );
     }
 
+    #[cfg(feature = "explain")]
+    #[test]
+    fn explanation_errors_keep_message_exit_status_and_advice() {
+        use explain::{Error, Missing};
+        let invalid = Failure::from(Error::Invalid("invalid index x".into()));
+        assert_eq!((invalid.exit, invalid.code.as_str()), (Exit::Usage, "Usage"));
+        let missing = |id: &str| {
+            let error = Error::not_found(format!("instance {id}"), Missing::Fragment("instance".into()));
+            Failure::from(Error::NoWork { id: id.into(), error: Box::new(error) }).text(false)
+        };
+        assert_eq!(
+            missing("beef"),
+            "error: can't explain beef: instance beef does not exist (ResourceNotFound)\n  \
+             see muster instance list\n  for a task, see muster task list"
+        );
+        assert!(missing("web/0").ends_with("\n  see muster instance list"));
+        let similar = Missing::Process { similar: vec!["web".into()] };
+        let process = Failure::from(Error::not_found("process wob", similar));
+        assert_eq!((process.exit, process.advice), (Exit::NotFound, vec!["did you mean web?".to_owned()]));
+        let ids = vec!["decision 1".into(), "decision 2".into()];
+        let several = Error::AmbiguousCommand { id: "grow".into(), commands: 2, matches: ids, more: 3 };
+        assert_eq!(
+            Failure::from(several).text(false),
+            "error: ambiguous id grow: it matches 2 commands: decision 1, decision 2 and 3 more (Ambiguous)\n  \
+             use more characters of the id, or the id of a decision"
+        );
+    }
+
     #[test]
     fn every_invalid_field_is_listed() {
         let bad = |field: &str| BadField { field: field.into(), problem: "is bad".into() };

@@ -2,6 +2,7 @@
 
 use schemas::Refusal;
 use schemas::names::{Domain, ProcessGuid, TaskGuid};
+use text::chain;
 use text::words::InvalidValue;
 
 /// Error of an explanation.
@@ -45,7 +46,7 @@ pub enum Error {
         more: usize,
     },
     /// An id names neither a task nor an instance.
-    #[error("can't explain {id}: {error}")]
+    #[error("can't explain {id}: {}", chain(error))]
     NoWork { id: String, error: Box<Self> },
     /// A task exists with another definition.
     #[error("task {0} exists with another definition, and a task cannot change")]
@@ -73,7 +74,7 @@ pub enum Error {
         similar: Vec<String>,
     },
     /// An action failed.
-    #[error("can't {action}: {error}")]
+    #[error("can't {action}: {}", chain(error))]
     While { action: String, error: Box<Self> },
 }
 

@@ -1,8 +1,8 @@
 //! Explanations, comparisons, plans and checks of a cluster, as data. The command line formats this data as text,
 //! and other programs return it as JSON.
 //!
-//! Functions that read a cluster take a [`client::Client`]; all other functions are pure. No function sends a
-//! command, or writes to a terminal.
+//! Functions that query a cluster take a [`client::Client`], and [`recorded::read`] takes a journal. All other functions
+//! are pure, except for the clock. No function sends a command that changes the cluster, or writes to a terminal.
 //!
 //! | module | content |
 //! |---|---|
