@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn event_types_have_distinct_subject_tokens() {
-        let tokens: BTreeSet<String> = stored::Event::types().map(|name| token(name)).collect();
+        let tokens: BTreeSet<String> = stored::Event::types().map(token).collect();
         let unversioned = stored::Event::types().map(|name| name.rsplit_once(".v").unwrap().0);
         assert_eq!(tokens.len(), unversioned.collect::<BTreeSet<_>>().len());
         let plain = |token: &String| token.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');

@@ -431,7 +431,9 @@ fn tables() -> BTreeMap<&'static str, String> {
         format!("#### Body of `{command}`\n\n{}", fields(&defs, definition_name(of)))
     };
     let shown: BTreeSet<&str> = answered.iter().chain([&refusal]).map(definition_name).collect();
-    let parts: String = parts(&defs, &shown, &bodies)
+    let asked_types = asked.iter().map(|of| (String::new(), of.clone()));
+    let described: Vec<(String, Value)> = bodies.iter().cloned().chain(asked_types).collect();
+    let parts: String = parts(&defs, &shown, &described)
         .into_iter()
         .map(|part| format!("#### {part}\n\n{}", fields(&defs, part)))
         .collect();
