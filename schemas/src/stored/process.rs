@@ -1,7 +1,7 @@
 //! Stored events of processes: the desired state, instances, and evacuating instances, in every version.
 //!
 //! A new version of an event is a separate variant (`CrashedV2`, `crashed.v2`) beside the old variant. The enum
-//! then needs a [`Stored`] of its own, which upcasts the old version and writes the new version.
+//! then needs an implementation of `Stored` of its own, which upcasts the old version and writes the new version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
