@@ -163,14 +163,15 @@ impl<'p> Field<'p> {
     /// Refers to a definition. Returns `true` if it is not described yet.
     fn refers_to(&self, name: &'static str) -> bool {
         self.records("$ref", format!("#/$defs/{name}"));
-        let add =
-            |generator: &mut SchemaGenerator| generator.definitions_mut().insert(name.into(), json!({}));
-        let is_known = |generator: &mut SchemaGenerator| generator.definitions().contains_key(name);
-        let is_new = self.problems.generate(is_known) == Some(false);
-        if is_new {
-            self.problems.generate(add);
-        }
-        is_new
+        let add = |generator: &mut SchemaGenerator| {
+            let definitions = generator.definitions_mut();
+            let is_new = !definitions.contains_key(name);
+            if is_new {
+                definitions.insert(name.into(), json!({}));
+            }
+            is_new
+        };
+        self.problems.generate(add) == Some(true)
     }
 
     /// Returns the fields of an object whose schema is a definition of its own. The texts of the definition

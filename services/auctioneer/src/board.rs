@@ -391,9 +391,8 @@ mod tests {
         };
         let constraint = |number: usize| Constraint {
             stack: Some(stack.clone()),
-            isolation: BTreeSet::new(),
             placement_tags: [PlacementTag::new(&number.to_string()).expect("a name")].into(),
-            rules: None,
+            ..Constraint::default()
         };
         let any = Constraint { stack: Some(stack.clone()), ..Constraint::default() };
         let mut board = Board::new([cell]);
