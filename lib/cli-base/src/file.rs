@@ -91,8 +91,8 @@ fn parse_items(path: &Path, mut value: Value, domain: Option<&Domain>) -> Result
         let failure = file_failure(path, refusal, &format!("read the definitions in {}", display_path(path)));
         if is_shown {
             return failure.advise(
-                "this is output of muster lrp show, not a definition; \
-                         to restore it: muster lrp rollback NAME --to POSITION",
+                "this is the output of muster lrp show -o json, not a definition: use muster lrp show NAME \
+                 -o toml, or restore an earlier state with muster lrp rollback NAME --to POSITION",
             );
         }
         if domain.is_none() && failure.fields.iter().any(|bad| bad.field.ends_with("domain")) {
