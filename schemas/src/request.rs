@@ -28,7 +28,7 @@ pub fn is_same(known: Option<&str>, digest: Option<&str>) -> bool {
     }
 }
 
-/// Hashes what is written.
+/// A writer that hashes its input.
 struct Hash(Sha256);
 
 impl io::Write for Hash {

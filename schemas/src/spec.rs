@@ -82,6 +82,31 @@ pub enum Item {
     },
 }
 
+impl Item {
+    /// Returns the name of the list of such items in a file.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Lrp(_) => "lrp",
+            Self::Task(_) => "task",
+            Self::Periodic(_) => "periodic",
+            Self::Parameterised(_) => "parameterised",
+            Self::Domain { .. } => "domain",
+        }
+    }
+
+    /// Returns the guid of the item, or the name of the domain.
+    fn name(&self) -> &str {
+        match self {
+            Self::Lrp(lrp) => lrp.process_guid.as_str(),
+            Self::Task(task) => task.task_guid.as_str(),
+            Self::Periodic(periodic) => periodic.periodic_guid.as_str(),
+            Self::Parameterised(one) => one.parameterised_guid.as_str(),
+            Self::Domain { domain, .. } => domain.as_str(),
+        }
+    }
+}
+
 /// Parses a DesiredLRP.
 ///
 /// # Errors
@@ -370,13 +395,7 @@ fn one_or_more(field: Field<'_>) -> Option<Vec<Field<'_>>> {
 fn report_duplicates(items: &[Item], problems: &Problems) {
     let mut seen = BTreeSet::new();
     for item in items {
-        let (kind, name) = match item {
-            Item::Lrp(lrp) => ("lrp", lrp.process_guid.as_str()),
-            Item::Task(task) => ("task", task.task_guid.as_str()),
-            Item::Periodic(periodic) => ("periodic", periodic.periodic_guid.as_str()),
-            Item::Parameterised(one) => ("parameterised", one.parameterised_guid.as_str()),
-            Item::Domain { domain, .. } => ("domain", domain.as_str()),
-        };
+        let (kind, name) = (item.kind(), item.name());
         if !seen.insert((kind, name)) {
             problems.add(kind, format!("{name} is given twice"));
         }

@@ -135,7 +135,7 @@ impl Output {
             return Err(Failure::new(
                 Exit::Failed,
                 "InvalidStateTransition",
-                "there is no definition: it is not desired",
+                "the object is no longer desired, so it has no definition",
             ));
         };
         let file = spec::item_spec(&item);

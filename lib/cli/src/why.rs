@@ -169,13 +169,12 @@ pub(crate) fn describe(decided: &[PositionedDecision], look: RenderOptions) -> S
 
 #[cfg(test)]
 mod tests {
-    use fixtures::rows::running;
+    use fixtures::rows::{placement, running};
     use fixtures::web::{client, container, decision};
     use schemas::container::Epoch;
     use schemas::definition::DesiredLrpUpdate;
     use schemas::entry::Event;
-    use schemas::names::{CellId, DefinitionId, Zone};
-    use schemas::placement::Candidate;
+    use schemas::names::{CellId, DefinitionId};
     use schemas::query::InstanceRow;
     use schemas::{Indices, Place, Places, Position, Timestamp, actual, desired};
 
@@ -183,25 +182,6 @@ mod tests {
 
     const LOOK: RenderOptions =
         RenderOptions { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
-
-    fn placement() -> Box<Explanation> {
-        let candidate = |cell: &str, used_permille| Candidate {
-            cell_id: CellId::new(cell).unwrap(),
-            zone: Zone::new("z1").unwrap(),
-            spread: 0,
-            affinity: 0,
-            siblings_in_zone: 0,
-            siblings_on_cell: 0,
-            used_permille,
-        };
-        let best = vec![candidate("c2", 125), candidate("c3", 250)];
-        Box::new(Explanation {
-            cells: 4,
-            rejected: [("memory".to_owned(), 2)].into(),
-            best,
-            eligibility: None,
-        })
-    }
 
     /// Returns the decisions that desired an instance and claimed it for a cell, the newest first.
     fn example_chain() -> Vec<PositionedDecision> {

@@ -288,36 +288,16 @@ mod tests {
     use schemas::actual::UnclaimReason;
     use schemas::container::{Epoch, NetInfo};
     use schemas::definition::DesiredLrpUpdate;
-    use schemas::names::{CellId, DefinitionId, Zone};
-    use schemas::placement::Candidate;
+    use schemas::names::{CellId, DefinitionId};
     use schemas::{Indices, Place, Places, Position, Timestamp, desired};
 
     use super::*;
-    use fixtures::rows::{running, with_definition};
+    use fixtures::rows::{placement, running, with_definition};
     use fixtures::web::{client, container, decision, id};
 
     fn at(position: u64, cause: Option<u64>, mut decision: Decision) -> PositionedDecision {
         decision.cause = cause.map(|number| DecisionId(id(number.into())));
         PositionedDecision { position: Position(position), decision }
-    }
-
-    fn placement() -> Box<Explanation> {
-        let candidate = |cell: &str, used_permille| Candidate {
-            cell_id: CellId::new(cell).unwrap(),
-            zone: Zone::new("z1").unwrap(),
-            spread: 0,
-            affinity: 0,
-            siblings_in_zone: 0,
-            siblings_on_cell: 0,
-            used_permille,
-        };
-        let best = vec![candidate("c2", 125), candidate("c3", 250)];
-        Box::new(Explanation {
-            cells: 4,
-            rejected: [("memory".to_owned(), 2)].into(),
-            best,
-            eligibility: None,
-        })
     }
 
     fn example_places(definition: &str, indices: Indices) -> Places {

@@ -104,16 +104,9 @@ fn take_body(kind: &str, body: Field<'_>, within: NodeContext<'_>, nodes: &mut u
         "try" => take_fields::<Try, _>(body, "TrySpec", within, |fields, below| {
             take_child(fields, below, nodes).map(|action| Action::Try(Try { action }))
         }),
-        "parallel" | "serial" | "codependent" => {
-            let group = take_fields::<Group, _>(body, "GroupSpec", within, |fields, below| {
-                take_group(fields, below, nodes)
-            })?;
-            Some(match kind {
-                "parallel" => Action::Parallel(group),
-                "serial" => Action::Serial(group),
-                _ => Action::Codependent(group),
-            })
-        }
+        "parallel" => take_group_action(body, within, nodes, Action::Parallel),
+        "serial" => take_group_action(body, within, nodes, Action::Serial),
+        "codependent" => take_group_action(body, within, nodes, Action::Codependent),
         "emit_progress" => {
             take_fields::<EmitProgress, _>(body, "EmitProgressSpec", within, |fields, below| {
                 take_progress(fields, below, nodes).map(Action::EmitProgress)
@@ -173,6 +166,17 @@ fn take_kind(field: Field<'_>) -> Option<(&'static str, Field<'_>)> {
 
 fn take_child(fields: &mut Fields<'_>, within: NodeContext<'_>, nodes: &mut usize) -> Option<Box<Action>> {
     fields.required("action", |field| take_node(field, within, nodes)).map(Box::new)
+}
+
+fn take_group_action(
+    body: Field<'_>,
+    within: NodeContext<'_>,
+    nodes: &mut usize,
+    action: fn(Group) -> Action,
+) -> Option<Action> {
+    take_fields::<Group, _>(body, "GroupSpec", within, |fields, below| {
+        take_group(fields, below, nodes).map(action)
+    })
 }
 
 fn take_group(fields: &mut Fields<'_>, within: NodeContext<'_>, nodes: &mut usize) -> Option<Group> {

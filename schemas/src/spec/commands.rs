@@ -408,7 +408,7 @@ fn take_guid_only<T: TryFrom<String, Error = BadName> + JsonSchema>(
     name
 }
 
-/// Returns the fields of the body of a command that names what it concerns.
+/// Returns the fields of the body of a command, with the texts of the fields that several commands have.
 pub(super) fn command_fields<'p>(body: Field<'p>, name: &'static str, text: &str) -> Option<Fields<'p>> {
     let mut fields = body.object_named(name, text)?;
     fields.document("process_guid", "GUID of the process.");

@@ -170,14 +170,7 @@ pub fn to_seal(subject_domain: &Domain, body: &[u8]) -> Result<Item, Refusal> {
 /// parses this form, and the answer to the request has this form.
 #[must_use]
 pub fn item_to_json(item: &Item) -> Value {
-    let kind = match item {
-        Item::Lrp(_) => "lrp",
-        Item::Task(_) => "task",
-        Item::Periodic(_) => "periodic",
-        Item::Parameterised(_) => "parameterised",
-        Item::Domain { .. } => "domain",
-    };
-    json!({kind: item_spec(item)})
+    json!({item.kind(): item_spec(item)})
 }
 
 /// Converts an item to the JSON of its spec. For all items except domains, [`super::document`] parses it.
