@@ -379,10 +379,7 @@ async fn find_cluster(journal: &Journal) -> Result<Option<ClusterId>, JournalErr
 /// Returns the time for which a journal may end before the position of its tables. A stream can end early
 /// after a change of its leader. The followers of a stream wait for the same time.
 const fn reach_timeout(journal: &Journal) -> Duration {
-    match journal {
-        Journal::Memory(_) | Journal::Sqlite(_) => Duration::ZERO,
-        Journal::JetStream(_) => FOLLOW_BEHIND_TIMEOUT,
-    }
+    if matches!(journal, Journal::JetStream(_)) { FOLLOW_BEHIND_TIMEOUT } else { Duration::ZERO }
 }
 
 /// Returns the end of a journal once it reaches a position. Returns `None` if `stop` is cancelled first.

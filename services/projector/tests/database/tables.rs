@@ -1,13 +1,16 @@
 //! Tests of tables in real databases: recovery of a killed projector, queries of the past, and refused input.
 
+use std::fmt::Write;
+use std::path::Path;
 use std::time::Duration;
 
-use journal::Journal;
+use journal::{Append, Journal, Memory};
+use projections::World;
 use projections::cluster_log::QuarantinedPositions;
 use projections::tables::{Batch, Dialect, Row, Table, Tables, Value, time};
 use projector::ask::QuerySession;
 use projector::{Database, Error, Url, run};
-use schemas::Position;
+use schemas::{Entry, Position};
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
@@ -361,5 +364,44 @@ async fn every_table_and_column_is_documented() {
             "{url}"
         );
         assert!(query_number(&url, "SELECT count(*) FROM documentation").await > 300);
+    }
+}
+
+/// Journal with the recorded run that `projections` pins, and its end.
+async fn recorded_run() -> (Journal, Position) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../projections/tests/golden/history.jsonl");
+    let text = std::fs::read_to_string(path).expect("the file exists");
+    let (journal, mut world) = (Journal::Memory(Memory::new()), World::new());
+    for (position, line) in (1..).map(Position).zip(text.lines()) {
+        let entry = Entry::decode(line.as_bytes()).expect("an entry");
+        world.fold(position, &entry);
+        let subject = entry.decisions[0].aggregate.subject(world.shards());
+        let expected = journal.last(&subject).await.expect("should succeed").map(|last| last.position);
+        let bytes = line.to_owned().into();
+        let append = Append { subject, expected: expected.unwrap_or_default(), entry: entry.id, bytes };
+        journal.append(append).await.expect("should succeed");
+    }
+    (journal, world.position())
+}
+
+/// `MUSTER_WRITE_GOLDEN=1 cargo test -p projector recorded` rewrites the golden files.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_recorded_run_match_golden_files() {
+    let ((journal, end), databases) = (recorded_run().await, Databases::new());
+    for (name, url) in [("sqlite", databases.file()), ("postgres", databases.server())] {
+        catch_up(&journal, &url).await.expect("should succeed");
+        let mut dump = String::new();
+        for position in [Position(end.0 / 2), end] {
+            writeln!(dump, "-- as of {position}").expect("a string");
+            for (table, row) in rows_as_of(&url, position).await {
+                writeln!(dump, "{} {}", table.name(), Json::from(row)).expect("a string");
+            }
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+        if fixtures::pages::may_write() {
+            std::fs::write(&path, &dump).expect("the file can be written");
+        }
+        let golden = std::fs::read_to_string(&path).expect("the golden file");
+        assert!(dump == golden, "the rows of {url} differ from {path:?}");
     }
 }
