@@ -91,18 +91,15 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Form), Refusal> {
 
 /// Decodes JSON. A number without a fraction, such as `5.0`, is an integer.
 fn decode_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
-    let error = match serde_json::from_slice(bytes) {
+    let refusal = match serde_json::from_slice(bytes) {
         Ok(message) => return Ok(message),
-        Err(error) => error.to_string(),
+        Err(error) => invalid_message(error.to_string()),
     };
-    if !error.contains("floating point") {
-        return Err(invalid_message(error));
-    }
     let problems = Problems::default();
     let mut value = read_json(bytes, &problems)?;
     use_integers(&mut value);
     let value = problems.into_result(Some(value))?;
-    serde_json::from_value(value).map_err(|_| invalid_message(error))
+    serde_json::from_value(value).map_err(|_| refusal)
 }
 
 fn decode_postcard<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
