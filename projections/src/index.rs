@@ -428,6 +428,37 @@ impl Index {
         Self { counts: self.counts, on_cell, usage, ..Self::default() }
     }
 
+    /// Returns the names of the sets that differ from those of another index.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let Self {
+            counts,
+            work,
+            stopping,
+            on_cell,
+            callbacks,
+            due,
+            global,
+            due_aggregates,
+            gone,
+            evaluated,
+            usage,
+        } = other;
+        let same = [
+            ("counts", self.counts == *counts),
+            ("pending work", self.work == *work),
+            ("stopping instances", self.stopping == *stopping),
+            ("work on cells", self.on_cell == *on_cell),
+            ("callbacks", self.callbacks == *callbacks),
+            ("due slots and tasks", self.due == *due),
+            ("global processes", self.global == *global),
+            ("due aggregates", self.due_aggregates == *due_aggregates),
+            ("retained aggregates", self.gone == *gone),
+            ("ended evaluations", self.evaluated == *evaluated),
+            ("usage of domains", self.usage == *usage),
+        ];
+        same.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
+    }
+
     /// Adds the sets of another part of the World.
     pub(crate) fn merge(&mut self, other: Self) {
         let Self {

@@ -11,11 +11,13 @@
 //! | [`queries`], [`records`] | the state as rows for clients and as records for reps |
 //! | [`figures`] | the state in numbers, for metrics |
 //! | `index.rs` | indexes that make queries of the World fast, maintained slot by slot |
+//! | `check.rs` | rules that hold for every World |
 //! | `share.rs` | deduplication of equal names and definitions in memory |
 //! | `ended.rs` | history of ended instances and tasks, for queries |
 //! | [`tables`] | conversion of each entry to changes of database tables, and the columns of these tables |
 //! | `snapshot.rs` | serialization of the World |
 
+mod check;
 pub mod cluster_log;
 mod ended;
 pub mod figures;
@@ -28,6 +30,7 @@ pub mod snapshot;
 pub mod tables;
 mod world;
 
+pub use check::Violation;
 pub use cluster_log::ClusterLog;
 pub use ended::HistoryEvent;
 pub use figures::Figures;

@@ -194,12 +194,20 @@ impl Task {
         matches!(self.state, Some(State::Pending { .. }))
     }
 
+    /// Returns the duty of the task's open evaluation, or `None` if the task is not waiting for placement.
+    #[must_use]
+    pub const fn duty(&self) -> Option<Duty> {
+        match self.state {
+            Some(State::Pending { placement_error: None }) => Some(Duty::Place),
+            Some(State::Pending { placement_error: Some(_) }) => Some(Duty::Unblock),
+            Some(State::Running { .. } | State::Completed(_) | State::Resolving(_)) | None => None,
+        }
+    }
+
     /// Returns the open evaluation of the task, or `None` if the task is not waiting for placement.
     #[must_use]
     pub fn open_evaluation(&self) -> Option<Evaluation> {
-        let State::Pending { placement_error } = self.state.as_ref()? else { return None };
-        let duty = if placement_error.is_some() { Duty::Unblock } else { Duty::Place };
-        evaluation::find_open(self.evaluations.iter(), duty)
+        evaluation::find_open(self.evaluations.iter(), self.duty()?)
     }
 
     /// Returns the time at which a PENDING task fails. This is the deadline of its placement or, if the

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use projections::World;
+use projections::{Violation, World};
 use proptest::prelude::*;
 use schemas::container::{Epoch, NetInfo};
 use schemas::crash::Restart;
@@ -382,6 +382,8 @@ proptest! {
             restored.fold(*position, entry);
         }
         prop_assert_eq!(&restored, &world);
+        let has_wrong_index = |violation: &Violation| matches!(violation, Violation::Index(_));
+        prop_assert!(!world.check().iter().any(has_wrong_index));
         // Rebuilt indexes equal incrementally maintained indexes.
         prop_assert_eq!(World::from_bytes(&world.to_bytes(), None), Ok(world));
     }

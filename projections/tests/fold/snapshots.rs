@@ -31,6 +31,15 @@ proptest! {
     }
 
     #[test]
+    fn world_of_decided_log_breaks_no_rule(groups in groups()) {
+        let mut world = World::new();
+        for (position, entry) in write(&groups).entries {
+            world.fold(position, &entry);
+            prop_assert_eq!(world.check(), vec![]);
+        }
+    }
+
+    #[test]
     fn random_body_after_valid_head_is_refused_without_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut bytes = World::new().to_bytes();
         bytes.truncate(16);

@@ -1,8 +1,8 @@
 //! Entries of the journal that any program with write access could write.
 
 use audit::Law;
-use projections::World;
 use projections::reader::{ReadMessage, Reader};
+use projections::{Violation, World};
 use schemas::entry::Entry;
 use schemas::names::EntryId;
 use schemas::stored::{DecodeError, aggregates};
@@ -62,6 +62,8 @@ fn check_readers(entries: &[Vec<u8>]) {
             Err(_) => return,
         }
     }
+    let is_index = |violation: &Violation| matches!(violation, Violation::Index(_));
+    assert!(!world.check().iter().any(is_index), "the indexes follow the records");
     let restored = World::from_bytes(&world.to_bytes(), None).expect("a snapshot can be restored");
     assert_eq!(restored.to_bytes(), world.to_bytes(), "a snapshot contains the whole World");
 }

@@ -226,6 +226,7 @@ pub(super) async fn verify_log(
     for stretch in stretches {
         judged.add_findings(stretch.finish());
     }
+    judged.add_findings(bench.check_world());
     judged.aside = bench.aside;
     judged.findings.sort_by_key(|one| (one.position, one.last_position, one.kind));
     Ok(judged)
@@ -359,6 +360,20 @@ impl DecisionJudge {
                 found(Kind::Unreadable, format!("{why}; later decisions are not judged"))
             }
         }
+    }
+}
+
+impl DecisionJudge {
+    /// Checks the World at the end of the log. A World after quarantined entries is not checked, because
+    /// these entries may have changed any record.
+    fn check_world(&self) -> Vec<Finding> {
+        if self.halted || !self.aside.all.is_empty() {
+            return vec![];
+        }
+        let (kind, position) = (Kind::InvariantViolated, self.world.position());
+        let finding =
+            |detail| Finding { kind, position, last_position: position, target: String::new(), detail };
+        self.world.check().iter().map(ToString::to_string).map(finding).collect()
     }
 }
 
