@@ -1,7 +1,8 @@
-//! Servers that are killed under load: no entry is lost or stored twice. In a cluster of three servers, every
-//! replica has every entry.
+//! Servers that are killed, stopped and paused under load: no entry is lost or stored twice. In a cluster of
+//! three servers, every replica has every entry. To its peers and clients, a paused server is a server whose
+//! network is cut: nothing arrives and no connection closes.
 //!
-//! By default the tests kill servers only a few times. The full form kills each of three servers
+//! By default the tests disturb servers only a few times. The full form kills and pauses each of three servers
 //! `REPLICA_KILLS` times alone, and `REPLICA_KILLS` times together with another server. The test prints its
 //! progress:
 //!
@@ -29,6 +30,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use journal::{JetStream, Journal, JournalError, STREAM, StoredEntry, StreamSettings};
 use journal::{migrate, monitor};
+use rustix::process::Signal;
 use schemas::checksum::crc32c;
 use schemas::names::{EntryId, IdGenerator};
 use schemas::{Position, Subject, Timestamp};
@@ -47,6 +49,20 @@ const WRITERS: u16 = 8;
 /// Minimum number of entries written between two kills.
 const BETWEEN: u64 = 200;
 
+/// Duration of a pause. It exceeds the time after which the other servers elect another leader.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Disturbance of one or more servers, given by their indexes from 0.
+#[derive(Clone, Debug)]
+enum Disturbance {
+    /// SIGKILL.
+    Kill(Vec<usize>),
+    /// SIGTERM, and a wait for the exit.
+    Stop(Vec<usize>),
+    /// SIGSTOP for [`PAUSE`].
+    Pause(Vec<usize>),
+}
+
 /// Compression of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamKind {
@@ -56,14 +72,15 @@ enum StreamKind {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_server_killed_under_load_keeps_every_entry() {
+async fn one_disturbed_server_keeps_every_entry() {
     let folder = tempfile::tempdir().unwrap();
     let servers = vec![NatsServer::start(folder.path()).await.unwrap()];
-    survive_kills(servers, StreamKind::Uncompressed, &[vec![0], vec![0], vec![0]]).await;
+    let rounds = [Disturbance::Kill, Disturbance::Stop, Disturbance::Pause].map(|round| round(vec![0]));
+    survive(servers, StreamKind::Uncompressed, &rounds).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_servers_killed_under_load_keep_every_entry_in_each_replica() {
+async fn three_disturbed_servers_keep_every_entry_in_each_replica() {
     let folder = tempfile::tempdir().unwrap();
     let servers = NatsServer::start_cluster(folder.path(), 3).await.unwrap();
     let made = match std::env::var("REPLICA_STREAM").as_deref() {
@@ -74,10 +91,16 @@ async fn three_servers_killed_under_load_keep_every_entry_in_each_replica() {
     };
     let rounds = match std::env::var("REPLICA_KILLS") {
         Ok(kills) => rounds(kills.parse().unwrap()),
-        Err(_) => vec![vec![0], vec![1], vec![2, 0]],
+        Err(_) => vec![
+            Disturbance::Kill(vec![0]),
+            Disturbance::Stop(vec![1]),
+            Disturbance::Pause(vec![2]),
+            Disturbance::Kill(vec![2, 0]),
+            Disturbance::Pause(vec![0, 1]),
+        ],
     };
     let stores: Vec<PathBuf> = servers.iter().map(NatsServer::store).collect();
-    let stored = survive_kills(servers, made, &rounds).await;
+    let stored = survive(servers, made, &rounds).await;
     for (replica, store) in stores.iter().enumerate() {
         let read = entries_of_replica(store, |_| ()).await.unwrap();
         check_same(&stored, &read).unwrap_or_else(|why| panic!("replica {}: {why}", replica + 1));
@@ -93,12 +116,12 @@ async fn three_servers_killed_under_load_keep_every_entry_in_each_replica() {
     damaged.and_then(|read| check_same(&stored, &read)).expect_err("the last block is missing");
 }
 
-/// Returns rounds that kill each of three servers `kills` times alone, and `kills` times together with
-/// another server.
-fn rounds(kills: usize) -> Vec<Vec<usize>> {
-    let alone = (0..3 * kills).map(|kill| vec![kill % 3]);
-    let together = (0..(3 * kills).div_ceil(2)).map(|kill| vec![kill % 3, (kill + 1) % 3]);
-    alone.chain(together).collect()
+/// Returns rounds that kill and pause each of three servers `times` times alone, and `times` times together
+/// with another server.
+fn rounds(times: usize) -> Vec<Disturbance> {
+    let alone = (0..3 * times).map(|round| vec![round % 3]);
+    let together = (0..(3 * times).div_ceil(2)).map(|round| vec![round % 3, (round + 1) % 3]);
+    alone.chain(together).flat_map(|all| [Disturbance::Kill(all.clone()), Disturbance::Pause(all)]).collect()
 }
 
 fn settings(servers: &[NatsServer]) -> Settings {
@@ -174,10 +197,10 @@ fn follower(
     })
 }
 
-/// Kills and restarts servers while writers append and a follower follows. Compares the acknowledged entries
+/// Disturbs servers while writers append and a follower follows. Compares the acknowledged entries
 /// with the entries that the follower received. Waits until every server has all entries, kills all servers,
 /// and returns every stored entry.
-async fn survive_kills(mut servers: Vec<NatsServer>, made: StreamKind, rounds: &[Vec<usize>]) -> Vec<Stored> {
+async fn survive(mut servers: Vec<NatsServer>, made: StreamKind, rounds: &[Disturbance]) -> Vec<Stored> {
     let connection = settings(&servers).connect().await.unwrap();
     let (journal, mut stored) = journal(&connection, servers.len(), made).await;
     let stop = Arc::new(AtomicBool::new(false));
@@ -185,14 +208,9 @@ async fn survive_kills(mut servers: Vec<NatsServer>, made: StreamKind, rounds: &
     let following = follower(&journal, ends);
     let writers: Vec<_> =
         (0..WRITERS).map(|shard| writer(journal.clone(), shard, body, Arc::clone(&stop))).collect();
-    for (round, victims) in rounds.iter().enumerate() {
+    for (number, round) in (1..).zip(rounds) {
         sleep(Duration::from_millis(700)).await;
-        for victim in victims {
-            servers[*victim].kill9().await.unwrap();
-        }
-        sleep(Duration::from_millis(300)).await;
-        let killed = servers.iter_mut().enumerate().filter(|(number, _)| victims.contains(number));
-        join_all(killed.map(|(_, server)| restart(server))).await;
+        disturb(&mut servers, round).await;
         let before = retry(async || journal.end().await).await;
         retry(async || {
             let now = journal.end().await?;
@@ -200,7 +218,7 @@ async fn survive_kills(mut servers: Vec<NatsServer>, made: StreamKind, rounds: &
             more.then_some(()).ok_or_else(|| absent(format!("no further entry after {before}")))
         })
         .await;
-        println!("round {}: {victims:?} killed, the journal continues after {before}", round + 1);
+        println!("round {number}: {round:?}, the journal continues after {before}");
     }
     stop.store(true, Ordering::Relaxed);
     for writer in writers {
@@ -219,9 +237,33 @@ async fn survive_kills(mut servers: Vec<NatsServer>, made: StreamKind, rounds: &
     for server in &mut servers {
         server.kill9().await.unwrap();
     }
-    let kills: usize = rounds.iter().map(Vec::len).sum();
-    println!("{made:?}: {kills} kills of {} servers, {} entries acknowledged", servers.len(), stored.len());
+    println!(
+        "{made:?}: {} rounds with {} servers, {} entries acknowledged",
+        rounds.len(),
+        servers.len(),
+        stored.len()
+    );
     stored
+}
+
+/// Disturbs servers, and returns when they run again.
+async fn disturb(servers: &mut [NatsServer], round: &Disturbance) {
+    let (Disturbance::Kill(numbers) | Disturbance::Stop(numbers) | Disturbance::Pause(numbers)) = round;
+    for number in numbers {
+        let server = &mut servers[*number];
+        match round {
+            Disturbance::Kill(_) => server.kill9().await.unwrap(),
+            Disturbance::Stop(_) => server.stop().await.unwrap(),
+            Disturbance::Pause(_) => server.signal(Signal::STOP).unwrap(),
+        }
+    }
+    if let Disturbance::Pause(_) = round {
+        sleep(PAUSE).await;
+        return numbers.iter().for_each(|number| servers[*number].signal(Signal::CONT).unwrap());
+    }
+    sleep(Duration::from_millis(300)).await;
+    let ended = servers.iter_mut().enumerate().filter(|(number, _)| numbers.contains(number));
+    join_all(ended.map(|(_, server)| restart(server))).await;
 }
 
 fn absent(what: String) -> JournalError {

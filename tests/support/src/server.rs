@@ -154,16 +154,25 @@ impl NatsServer {
         }
     }
 
+    /// Sends a signal to the server: `Signal::STOP` pauses it, `Signal::CONT` resumes it.
+    ///
+    /// # Errors
+    /// Returns an error if the operating system does not allow the signal.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        let id = self.child.as_ref().and_then(Child::id).and_then(|id| i32::try_from(id).ok());
+        match id.and_then(Pid::from_raw) {
+            Some(pid) => Ok(kill_process(pid, signal)?),
+            None => Ok(()),
+        }
+    }
+
     /// Stops the server gracefully and waits until it has exited.
     ///
     /// # Errors
     /// Returns an error if the server does not stop within 20 seconds. In that case, the server is killed.
     pub async fn stop(&mut self) -> io::Result<()> {
+        self.signal(Signal::TERM)?;
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            kill_process(pid, Signal::TERM)?;
-        }
         match timeout(STOP_TIMEOUT, child.wait()).await {
             Ok(status) => status.map(drop),
             Err(_) => {
