@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use strum::VariantArray;
+
 use crate::caller::Caller;
 use crate::cluster::Role;
 use crate::fields::nearest;
@@ -127,16 +129,13 @@ impl BusSubject {
             }
             [ROOT, "client", domain, client, noun, verb] => {
                 let (domain, client) = (Domain::new(domain), ClientName::new(client));
-                let verb = find_verb(
-                    &ClientVerb::ALL,
-                    |of| noun_verb(of.noun_and_verb()),
-                    &format!("{noun}.{verb}"),
-                );
+                let verb =
+                    find_verb(ClientVerb::ALL, |of| noun_verb(of.noun_and_verb()), &format!("{noun}.{verb}"));
                 Ok(Self::Client(domain.map_err(bad_name)?, client.map_err(bad_name)?, verb?))
             }
             [ROOT, "operator", operator, noun, verb] => {
                 let verb = find_verb(
-                    &OperatorVerb::ALL,
+                    OperatorVerb::ALL,
                     |of| noun_verb(of.noun_and_verb()),
                     &format!("{noun}.{verb}"),
                 );
@@ -147,11 +146,11 @@ impl BusSubject {
             [ROOT, "cell", cell, "bbs", "leave"] => Ok(Self::Leave(CellId::new(cell).map_err(bad_name)?)),
             [ROOT, "cell", cell, "heartbeat"] => Ok(Self::Heartbeat(CellId::new(cell).map_err(bad_name)?)),
             [ROOT, "cell", cell, "rep", verb] => {
-                let verb = find_verb(&RepVerb::ALL, |of| of.as_str().to_owned(), verb);
+                let verb = find_verb(RepVerb::ALL, |of| of.as_str().to_owned(), verb);
                 Ok(Self::Rep(CellId::new(cell).map_err(bad_name)?, verb?))
             }
             [ROOT, "auctioneer", "bbs", verb] => {
-                find_verb(&AuctioneerVerb::ALL, |of| of.as_str().to_owned(), verb).map(Self::Auctioneer)
+                find_verb(AuctioneerVerb::ALL, |of| of.as_str().to_owned(), verb).map(Self::Auctioneer)
             }
             [ROOT, LEADER_HEARTBEAT, role] => {
                 find_verb(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::LeaderHeartbeat)
@@ -194,7 +193,7 @@ fn query(tokens: &[&str]) -> Result<(Caller, QueryVerb), Refusal> {
         );
         return Err(bad_subject("subject", problem));
     };
-    let verb = find_verb(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &rest.join("."))?;
+    let verb = find_verb(QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &rest.join("."))?;
     Ok((caller.map_err(bad_name)?, verb))
 }
 
@@ -323,6 +322,8 @@ pub enum Inbox {
 }
 
 /// Kind of an inbox: the role of its owner, and the purpose of the connection.
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InboxKind {
     Client,
@@ -343,34 +344,12 @@ pub enum InboxKind {
 
 impl InboxKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
-        Self::Client,
-        Self::Operator,
-        Self::Auditor,
-        Self::Gateway,
-        Self::Rep,
-        Self::Bbs,
-        Self::BbsWriter,
-        Self::Auctioneer,
-        Self::AuctioneerReader,
-        Self::Projector,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     /// Returns the kind as it appears in the subject.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Operator => "operator",
-            Self::Auditor => "auditor",
-            Self::Gateway => "gateway",
-            Self::Rep => "rep",
-            Self::Bbs => "bbs",
-            Self::BbsWriter => "bbs-writer",
-            Self::Auctioneer => "auctioneer",
-            Self::AuctioneerReader => "auctioneer-reader",
-            Self::Projector => "projector",
-        }
+        self.into_str()
     }
 }
 

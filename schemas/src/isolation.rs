@@ -9,6 +9,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Isolation layer of a container.
+#[derive(strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationLayer {
@@ -38,12 +40,6 @@ pub enum IsolationLayer {
     Disk,
 }
 
-impl fmt::Display for IsolationLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
 impl IsolationLayer {
     /// Every layer, in the order of its text form.
     pub const ALL: [Self; 11] = [
@@ -63,19 +59,7 @@ impl IsolationLayer {
     /// Returns the name of the layer.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Files => "files",
-            Self::Processes => "processes",
-            Self::Ipc => "ipc",
-            Self::Hostname => "hostname",
-            Self::Users => "users",
-            Self::Syscalls => "syscalls",
-            Self::Landlock => "landlock",
-            Self::Memory => "memory",
-            Self::Cpu => "cpu",
-            Self::Pids => "pids",
-            Self::Disk => "disk",
-        }
+        self.into_str()
     }
 
     const fn bit(self) -> u16 {

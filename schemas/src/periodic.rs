@@ -21,6 +21,8 @@ pub struct Launch {
 }
 
 /// Reason for launching a task at a certain time.
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchReason {
@@ -38,12 +40,7 @@ impl LaunchReason {
     /// Returns the reason as text.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Due => "due",
-            Self::CatchUp => "catch_up",
-            Self::Queued => "queued",
-            Self::Requested => "requested",
-        }
+        self.into_str()
     }
 }
 

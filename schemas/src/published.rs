@@ -19,6 +19,8 @@ const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 const DEFS: &str = "#/$defs/";
 
 /// Kind of message that a schema describes.
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SchemaKind {
@@ -38,13 +40,7 @@ impl SchemaKind {
     /// Returns the kind as clients write it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Entry => "entry",
-            Self::Event => "event",
-            Self::Command => "command",
-            Self::Query => "query",
-            Self::Row => "row",
-        }
+        self.into_str()
     }
 }
 
@@ -200,14 +196,14 @@ mod tests {
         let named = |kind| list.iter().filter(move |row| row.kind == kind).map(|row| &row.name);
         let events: BTreeSet<String> = stored::Event::types().map(ToString::to_string).collect();
         assert_eq!(named(SchemaKind::Event).cloned().collect::<BTreeSet<_>>(), events);
-        let of_clients = ClientVerb::ALL.map(ClientVerb::noun_and_verb).into_iter();
-        let verbs = of_clients.chain(OperatorVerb::ALL.map(OperatorVerb::noun_and_verb));
+        let of_clients = ClientVerb::ALL.iter().map(|verb| verb.noun_and_verb());
+        let verbs = of_clients.chain(OperatorVerb::ALL.iter().map(|verb| verb.noun_and_verb()));
         let commands: BTreeSet<String> = verbs.map(|(noun, verb)| format!("{noun}.{verb}")).collect();
         assert_eq!(named(SchemaKind::Command).cloned().collect::<BTreeSet<_>>(), commands);
         // Only reps and BBSs send `cell.records`.
-        let verbs = QueryVerb::ALL.into_iter().filter(|verb| *verb != QueryVerb::CellRecords);
+        let verbs = QueryVerb::ALL.iter().filter(|verb| **verb != QueryVerb::CellRecords);
         let queries: BTreeSet<String> =
-            verbs.map(QueryVerb::noun_and_verb).map(|(noun, verb)| format!("{noun}.{verb}")).collect();
+            verbs.map(|verb| verb.noun_and_verb()).map(|(noun, verb)| format!("{noun}.{verb}")).collect();
         assert_eq!(named(SchemaKind::Query).cloned().collect::<BTreeSet<_>>(), queries);
         assert_eq!(named(SchemaKind::Entry).collect::<Vec<_>>(), ["entry"]);
         assert!(named(SchemaKind::Row).any(|name| name == "LrpRow"));

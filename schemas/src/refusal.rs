@@ -4,11 +4,24 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use crate::limits;
 
 /// Code of a refusal. Programs match on codes, so a code never changes its meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::VariantArray,
+)]
 pub enum Code {
     /// The object exists already.
     ResourceExists,
@@ -86,33 +99,7 @@ pub enum Class {
 
 impl Code {
     /// List of every code.
-    pub const ALL: [Self; 25] = [
-        Self::ResourceExists,
-        Self::ResourceNotFound,
-        Self::ResourceConflict,
-        Self::InvalidStateTransition,
-        Self::QuotaExceeded,
-        Self::ActualLrpCannotBeClaimed,
-        Self::ActualLrpCannotBeStarted,
-        Self::ActualLrpCannotBeCrashed,
-        Self::ActualLrpCannotBeRemoved,
-        Self::ActualLrpCannotBeUnclaimed,
-        Self::ActualLrpCannotBeEvacuated,
-        Self::RunningOnDifferentCell,
-        Self::StaleEpoch,
-        Self::StaleRecord,
-        Self::StaleTerm,
-        Self::CellAbsent,
-        Self::CellTaken,
-        Self::InvalidRequest,
-        Self::DeadlinePassed,
-        Self::RequestIdReused,
-        Self::Forbidden,
-        Self::Overloaded,
-        Self::Expired,
-        Self::Unavailable,
-        Self::Unreadable,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     /// Returns the class of the code. No other function classifies codes.
     #[must_use]
@@ -146,34 +133,7 @@ impl Code {
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self {
-            Self::ResourceExists => "ResourceExists",
-            Self::ResourceNotFound => "ResourceNotFound",
-            Self::ResourceConflict => "ResourceConflict",
-            Self::InvalidStateTransition => "InvalidStateTransition",
-            Self::QuotaExceeded => "QuotaExceeded",
-            Self::ActualLrpCannotBeClaimed => "ActualLRPCannotBeClaimed",
-            Self::ActualLrpCannotBeStarted => "ActualLRPCannotBeStarted",
-            Self::ActualLrpCannotBeCrashed => "ActualLRPCannotBeCrashed",
-            Self::ActualLrpCannotBeRemoved => "ActualLRPCannotBeRemoved",
-            Self::ActualLrpCannotBeUnclaimed => "ActualLRPCannotBeUnclaimed",
-            Self::ActualLrpCannotBeEvacuated => "ActualLRPCannotBeEvacuated",
-            Self::RunningOnDifferentCell => "RunningOnDifferentCell",
-            Self::StaleEpoch => "StaleEpoch",
-            Self::StaleRecord => "StaleRecord",
-            Self::StaleTerm => "StaleTerm",
-            Self::CellAbsent => "CellAbsent",
-            Self::CellTaken => "CellTaken",
-            Self::InvalidRequest => "InvalidRequest",
-            Self::DeadlinePassed => "DeadlinePassed",
-            Self::RequestIdReused => "RequestIdReused",
-            Self::Forbidden => "Forbidden",
-            Self::Overloaded => "Overloaded",
-            Self::Expired => "Expired",
-            Self::Unavailable => "Unavailable",
-            Self::Unreadable => "Unreadable",
-        };
-        f.pad(name)
+        self.serialize(f)
     }
 }
 

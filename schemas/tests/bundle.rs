@@ -207,7 +207,7 @@ fn index_queries(queries: Vec<(String, Value, Value)>) -> Map<String, Value> {
         .map(|verb| (verb["const"].as_str().unwrap(), &verb["description"]))
         .collect();
     let meaning = |query: &str| {
-        let verb = QueryVerb::ALL.into_iter().find(|verb| name(verb.noun_and_verb()) == query).unwrap();
+        let verb = QueryVerb::ALL.iter().copied().find(|verb| name(verb.noun_and_verb()) == query).unwrap();
         meanings[format!("{verb:?}").as_str()]
     };
     queries

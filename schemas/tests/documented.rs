@@ -146,11 +146,11 @@ struct CellCommand {
 
 /// Returns every command with the schema of its body.
 pub(crate) fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
-    let of_client = ClientVerb::ALL.map(|verb| {
-        let body = spec::body_schema(verb, &mut schemas.generator);
-        (name(verb.noun_and_verb()), body)
-    });
-    let of_operator = OperatorVerb::ALL.map(|verb| {
+    let mut bodies = vec![];
+    for verb in ClientVerb::ALL.iter().copied() {
+        bodies.push((name(verb.noun_and_verb()), spec::body_schema(verb, &mut schemas.generator)));
+    }
+    for verb in OperatorVerb::ALL.iter().copied() {
         let body = match verb {
             OperatorVerb::CellEvacuate
             | OperatorVerb::CellCordon
@@ -162,15 +162,15 @@ pub(crate) fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             OperatorVerb::DomainLimit => schemas.schema_for::<LimitDomain>(),
             OperatorVerb::JournalQuarantine => schemas.schema_for::<QuarantineEntry>(),
         };
-        (name(verb.noun_and_verb()), body)
-    });
-    of_client.into_iter().chain(of_operator).collect()
+        bodies.push((name(verb.noun_and_verb()), body));
+    }
+    bodies
 }
 
 /// Returns every query for clients, with the schemas of its request and its answer.
 pub(crate) fn query_schemas(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
     let mut all = vec![];
-    for verb in QueryVerb::ALL {
+    for verb in QueryVerb::ALL.iter().copied() {
         let (asked, answered) = match verb {
             QueryVerb::LrpList => (schemas.filter_of(verb), schemas.page_of::<LrpRow>()),
             QueryVerb::LrpShow => (schemas.schema_for::<Show>(), schemas.one_of::<LrpRow>()),
@@ -244,6 +244,8 @@ pub(crate) fn every_command() -> Vec<ClientCommand> {
     };
     let steer = |steer| ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer };
     ClientVerb::ALL
+        .iter()
+        .copied()
         .map(|verb| match verb {
             ClientVerb::LrpDesire => ClientCommand::LrpDesire(Box::new(lrp.clone())),
             ClientVerb::LrpUpdate => {
@@ -301,7 +303,7 @@ pub(crate) fn every_command() -> Vec<ClientCommand> {
                 ClientCommand::DomainUpsert { domain: lrp.domain.clone(), ttl_ms: Some(1) }
             }
         })
-        .to_vec()
+        .collect()
 }
 
 fn periodic_command(ask: spec::PeriodicAction) -> ClientCommand {
@@ -755,13 +757,13 @@ fn reference_pages_list_every_command_query_and_code() {
     let text = |name: &str| fs::read_to_string(page("reference").join(name)).unwrap();
     let has_row =
         |name: &str, of: &str| text(name).lines().any(|line| line.starts_with(&format!("| `{of}` |")));
-    for command in ClientVerb::ALL.map(ClientVerb::noun_and_verb).map(name) {
+    for command in ClientVerb::ALL.iter().copied().map(ClientVerb::noun_and_verb).map(name) {
         assert!(has_row("bodies.md", &command), "bodies.md has no row for {command}");
     }
-    for query in QueryVerb::ALL.map(QueryVerb::noun_and_verb).map(name) {
+    for query in QueryVerb::ALL.iter().copied().map(QueryVerb::noun_and_verb).map(name) {
         assert!(has_row("queries.md", &query), "queries.md has no row for {query}");
     }
-    for command in OperatorVerb::ALL.map(OperatorVerb::noun_and_verb).map(name) {
+    for command in OperatorVerb::ALL.iter().copied().map(OperatorVerb::noun_and_verb).map(name) {
         let subject = format!("muster.operator.<operator>.{command}");
         assert!(text("bodies.md").contains(&subject), "bodies.md lacks {subject}");
     }

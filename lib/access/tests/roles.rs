@@ -80,7 +80,7 @@ fn auditor_publishes_only_reads() {
 #[test]
 fn every_order_command_and_query_has_one_sender() {
     let cell = CellId::new("c1").unwrap();
-    for verb in RepVerb::ALL {
+    for verb in RepVerb::ALL.iter().copied() {
         let order = BusSubject::Rep(cell.clone(), verb).to_string();
         let givers: Vec<Role> = sample_roles().into_iter().filter(|role| may_publish(role, &order)).collect();
         assert_eq!(givers.len(), 1, "{order}: {givers:?}");
@@ -91,8 +91,10 @@ fn every_order_command_and_query_has_one_sender() {
         );
     }
     let (domain, name) = (Domain::new("d").unwrap(), ClientName::new("n").unwrap());
-    let of_client =
-        ClientVerb::ALL.map(|verb| BusSubject::Client(domain.clone(), name.clone(), verb).to_string());
+    let of_client = ClientVerb::ALL
+        .iter()
+        .copied()
+        .map(|verb| BusSubject::Client(domain.clone(), name.clone(), verb).to_string());
     let beside =
         [BusSubject::Seal(domain.clone(), name.clone()), BusSubject::ExecIo(domain.clone(), name.clone())];
     for command in of_client.into_iter().chain(beside.map(|subject| subject.to_string())) {
@@ -101,7 +103,7 @@ fn every_order_command_and_query_has_one_sender() {
         assert_eq!(givers, [Role::Client(domain.clone(), name.clone())], "{command}");
         assert!(may_subscribe(&Role::Bbs, &command), "{command}");
     }
-    for verb in OperatorVerb::ALL {
+    for verb in OperatorVerb::ALL.iter().copied() {
         let command = BusSubject::Operator(ClientName::new("o").unwrap(), verb).to_string();
         let givers: Vec<String> =
             sample_roles().iter().filter(|role| may_publish(role, &command)).map(Role::to_string).collect();
@@ -119,7 +121,7 @@ fn every_order_command_and_query_has_one_sender() {
 
 #[test]
 fn inbox_has_one_subscriber_and_bbs_may_answer_every_caller() {
-    for kind in InboxKind::ALL {
+    for kind in InboxKind::ALL.iter().copied() {
         let all = format!("{INBOX_ROOT}{}.>", kind.as_str());
         let hear = sample_roles().into_iter().filter(|role| may_subscribe(role, &all)).count();
         assert!(hear <= 1, "{hear} roles subscribe to {kind:?}");

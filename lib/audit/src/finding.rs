@@ -20,6 +20,8 @@ pub struct Finding {
 }
 
 /// Category of a finding.
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -59,23 +61,7 @@ impl Kind {
     /// Returns the machine-readable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Altered => "altered",
-            Self::Missing => "missing",
-            Self::Inserted => "inserted",
-            Self::Moved => "moved",
-            Self::RangeDiffers => "range_differs",
-            Self::InvalidEntry => "invalid_entry",
-            Self::Unreadable => "unreadable",
-            Self::Illegal => "illegal",
-            Self::Version => "version",
-            Self::Cause => "cause",
-            Self::InvariantViolated => "invariant_violated",
-            Self::Signature => "signature",
-            Self::Key => "key",
-            Self::Cluster => "cluster",
-            Self::Checkpoint => "checkpoint",
-        }
+        self.into_str()
     }
 }
 

@@ -72,6 +72,8 @@ impl RolloutRow {
 }
 
 /// The state of an ActualLRP.
+#[derive(strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum InstanceState {
@@ -92,22 +94,13 @@ impl InstanceState {
     /// Returns the state as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unclaimed => "UNCLAIMED",
-            Self::Claimed => "CLAIMED",
-            Self::Running => "RUNNING",
-            Self::Crashed => "CRASHED",
-        }
-    }
-}
-
-impl fmt::Display for InstanceState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        self.into_str()
     }
 }
 
 /// The record of a slot that a row represents. A slot has a second record while its cell evacuates.
+#[derive(strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum InstancePresence {
@@ -124,20 +117,13 @@ impl InstancePresence {
     /// Returns the presence as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ordinary => "ORDINARY",
-            Self::Evacuating => "EVACUATING",
-        }
-    }
-}
-
-impl fmt::Display for InstancePresence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        self.into_str()
     }
 }
 
 /// The state of a task.
+#[derive(strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TaskState {
@@ -158,22 +144,13 @@ impl TaskState {
     /// Returns the state as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "PENDING",
-            Self::Running => "RUNNING",
-            Self::Completed => "COMPLETED",
-            Self::Resolving => "RESOLVING",
-        }
-    }
-}
-
-impl fmt::Display for TaskState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        self.into_str()
     }
 }
 
 /// The state of a cell.
+#[derive(strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum CellState {
@@ -196,19 +173,7 @@ impl CellState {
     /// Returns the state as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Present => "PRESENT",
-            Self::Evacuating => "EVACUATING",
-            Self::Unhealthy => "UNHEALTHY",
-            Self::Silent => "SILENT",
-            Self::Absent => "ABSENT",
-        }
-    }
-}
-
-impl fmt::Display for CellState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        self.into_str()
     }
 }
 
@@ -590,6 +555,8 @@ pub struct QueuePosition {
 
 /// The state of an evaluation (Nomad evaluation states), derived from its stored status, the time, and the
 /// leader. A deleted evaluation exists only in the log, so no row shows this state.
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvaluationState {
@@ -632,17 +599,7 @@ impl EvaluationState {
     /// Returns the name of the state.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Delayed => "delayed",
-            Self::Scheduling => "scheduling",
-            Self::Applying => "applying",
-            Self::Blocked => "blocked",
-            Self::Complete => "complete",
-            Self::Failed => "failed",
-            Self::Canceled => "canceled",
-            Self::Deleted => "deleted",
-        }
+        self.into_str()
     }
 }
 

@@ -1,7 +1,5 @@
 //! Health of the cluster: active services, findings, and the overall status.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +107,8 @@ pub struct ClockSkew {
 }
 
 /// Overall health of the cluster.
+#[derive(strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Health {
@@ -124,17 +124,7 @@ impl Health {
     /// Returns the health as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Healthy => "HEALTHY",
-            Self::Degraded => "DEGRADED",
-            Self::Unhealthy => "UNHEALTHY",
-        }
-    }
-}
-
-impl fmt::Display for Health {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        self.into_str()
     }
 }
 

@@ -468,7 +468,7 @@ impl ClientCommand {
 
     /// Returns the noun and the verb, as in the subject.
     #[must_use]
-    pub const fn noun_and_verb(&self) -> (&'static str, &'static str) {
+    pub fn noun_and_verb(&self) -> (&'static str, &'static str) {
         self.verb().noun_and_verb()
     }
 

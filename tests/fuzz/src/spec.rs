@@ -18,7 +18,7 @@ pub fn check(bytes: &[u8]) {
     if let Ok(one) = to_seal(&shop, bytes) {
         assert_eq!(item(item_to_json(&one)).as_ref(), Ok(&one));
     }
-    for verb in ClientVerb::ALL {
+    for verb in ClientVerb::ALL.iter().copied() {
         command(verb, &shop, bytes);
     }
 }

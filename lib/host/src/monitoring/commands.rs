@@ -80,9 +80,9 @@ const VERB_COUNT: usize = CLIENT_VERBS + OPERATOR_VERBS + AUCTIONEER_VERBS + OTH
 impl Verb {
     /// Returns all verbs in the order of their indices.
     fn all() -> impl Iterator<Item = Self> {
-        let own = ClientVerb::ALL.map(Self::Client).into_iter();
-        own.chain(OperatorVerb::ALL.map(Self::Operator))
-            .chain(AuctioneerVerb::ALL.map(Self::Auctioneer))
+        let own = ClientVerb::ALL.iter().copied().map(Self::Client);
+        own.chain(OperatorVerb::ALL.iter().copied().map(Self::Operator))
+            .chain(AuctioneerVerb::ALL.iter().copied().map(Self::Auctioneer))
             .chain(OTHER_VERBS.map(|(verb, _)| verb))
     }
 
@@ -146,7 +146,10 @@ pub(crate) struct CommandMetrics {
 impl Default for CommandMetrics {
     fn default() -> Self {
         let row = |_| Outcome::ALL.map(|_| Histogram::durations());
-        Self { durations: (0..VERB_COUNT).map(row).collect(), refusals: Code::ALL.map(|_| Counter::new()) }
+        Self {
+            durations: (0..VERB_COUNT).map(row).collect(),
+            refusals: std::array::from_fn(|_| Counter::new()),
+        }
     }
 }
 
@@ -183,7 +186,7 @@ impl CommandMetrics {
                 }
             }
         }
-        for (code, count) in Code::ALL.into_iter().zip(&self.refusals) {
+        for (code, count) in Code::ALL.iter().zip(&self.refusals) {
             if count.get() > 0 {
                 told.push(REFUSALS.sample(vec![("code", code.to_string())], count.get()));
             }
