@@ -141,33 +141,16 @@ impl History {
         tell: HistorySink<'_>,
     ) {
         for event in events {
-            match event {
-                Event::Desired(_) => self.limit(process),
-                Event::Actual(
-                    actual::Event::Claimed { place, by, .. } | actual::Event::Started { place, by, .. },
-                )
-                | Event::Evacuating(evacuating::Event::Set { place, by, .. }) => {
-                    tell(HistoryEvent::ContainerInUse { container: by.instance_guid });
-                    self.revive(&process.guid, place.index, by.instance_guid);
-                }
-                Event::Actual(
-                    actual::Event::Created { .. }
-                    | actual::Event::ExecStarted { .. }
-                    | actual::Event::Crashed { .. }
-                    | actual::Event::PlacementFailed { .. }
-                    | actual::Event::Unclaimed { .. }
-                    | actual::Event::StopRequested { .. }
-                    | actual::Event::Removed { .. },
-                )
-                | Event::Evacuating(evacuating::Event::Removed { .. })
-                | Event::Rollout(_)
-                | Event::Evaluation(_)
-                | Event::Task(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
-                | Event::Domain(_)
-                | Event::Cell(_)
-                | Event::Cluster(_) => {}
+            if let Event::Desired(_) = event {
+                self.limit(process);
+            }
+            if let Event::Actual(
+                actual::Event::Claimed { place, by, .. } | actual::Event::Started { place, by, .. },
+            )
+            | Event::Evacuating(evacuating::Event::Set { place, by, .. }) = event
+            {
+                tell(HistoryEvent::ContainerInUse { container: by.instance_guid });
+                self.revive(&process.guid, place.index, by.instance_guid);
             }
         }
         for one in ended {

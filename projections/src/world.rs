@@ -927,27 +927,7 @@ fn touched_slots(process: &Process, events: &[Event]) -> Vec<Place> {
 
 /// Returns `true` if an event removes or replaces the definitions of a process.
 fn replaces_definitions(event: &Event) -> bool {
-    match event {
-        Event::Desired(event) => match event {
-            desired::Event::Desired(_) | desired::Event::Removed {} => true,
-            desired::Event::Updated(_)
-            | desired::Event::DefinitionAdded { .. }
-            | desired::Event::Activated { .. }
-            | desired::Event::HealthyChanged { .. }
-            | desired::Event::Pruned { .. }
-            | desired::Event::CellsChanged { .. } => false,
-        },
-        Event::Actual(_)
-        | Event::Evacuating(_)
-        | Event::Rollout(_)
-        | Event::Evaluation(_)
-        | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
-        | Event::Domain(_)
-        | Event::Cell(_)
-        | Event::Cluster(_) => false,
-    }
+    matches!(event, Event::Desired(desired::Event::Desired(_) | desired::Event::Removed {}))
 }
 
 /// Returns `true` if an event adds a definition.

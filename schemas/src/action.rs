@@ -594,17 +594,7 @@ impl Action {
     /// Returns the first program of the tree, from left to right, or `None` if the tree runs no program.
     #[must_use]
     pub fn first_run(&self) -> Option<&Run> {
-        match self {
-            Self::Run(run) => Some(run),
-            Self::Download(_)
-            | Self::Upload(_)
-            | Self::Timeout(_)
-            | Self::Try(_)
-            | Self::Parallel(_)
-            | Self::Serial(_)
-            | Self::Codependent(_)
-            | Self::EmitProgress(_) => self.children().iter().find_map(Self::first_run),
-        }
+        if let Self::Run(run) = self { Some(run) } else { self.children().iter().find_map(Self::first_run) }
     }
 
     /// Returns `true` if a transfer uses an absolute path. Such a path requires a container with its own file

@@ -320,23 +320,11 @@ impl Rule {
     #[must_use]
     pub fn distinct(&self) -> Option<Distinct<'_>> {
         let most = || self.value.text.parse().unwrap_or(1).max(1);
-        match self.operator {
-            Operator::DistinctCell => Some(Distinct::Cell { max: most() }),
-            Operator::DistinctAttribute => {
-                Some(Distinct::Attribute { attribute: self.attribute.as_ref()?, max: most() })
-            }
-            Operator::Equal
-            | Operator::NotEqual
-            | Operator::Less
-            | Operator::AtMost
-            | Operator::Greater
-            | Operator::AtLeast
-            | Operator::Version
-            | Operator::Regexp
-            | Operator::SetContains
-            | Operator::IsSet
-            | Operator::IsNotSet => None,
+        if self.operator == Operator::DistinctCell {
+            return Some(Distinct::Cell { max: most() });
         }
+        let attribute = self.attribute.as_ref().filter(|_| self.operator == Operator::DistinctAttribute)?;
+        Some(Distinct::Attribute { attribute, max: most() })
     }
 
     /// Returns `true` if, of two cells of the same class, one may meet the rule while the other does not.

@@ -223,32 +223,14 @@ impl From<Error> for Failure {
 impl From<ServiceError> for Failure {
     fn from(error: ServiceError) -> Self {
         let why = chain(&error);
-        match error {
-            ServiceError::NoServer | ServiceError::Connect(ConnectError::Unreachable { .. }) => Self::new(
-                Exit::Unreachable,
-                "Unreachable",
-                why,
-            )
-            .advise(
-                "start a NATS server (nats-server -c deploy/nats.conf), or run a local cluster: muster dev",
-            ),
-            ServiceError::Connect(
-                ConnectError::Refused { .. } | ConnectError::File { .. } | ConnectError::Settings(_),
-            )
-            | ServiceError::Bus(_)
-            | ServiceError::Journal(_)
-            | ServiceError::Home(_)
-            | ServiceError::Containers(_)
-            | ServiceError::Ended(_)
-            | ServiceError::Panicked(_)
-            | ServiceError::AllEnded
-            | ServiceError::Randomness(_)
-            | ServiceError::Program(_)
-            | ServiceError::Keys(_)
-            | ServiceError::Metrics(_)
-            | ServiceError::Attributes(_)
-            | ServiceError::Name(_) => Self::new(Exit::Failed, "Failed", why),
+        let unreachable =
+            matches!(error, ServiceError::NoServer | ServiceError::Connect(ConnectError::Unreachable { .. }));
+        if !unreachable {
+            return Self::new(Exit::Failed, "Failed", why);
         }
+        Self::new(Exit::Unreachable, "Unreachable", why).advise(
+            "start a NATS server (nats-server -c deploy/nats.conf), or run a local cluster: muster dev",
+        )
     }
 }
 

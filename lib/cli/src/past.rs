@@ -117,23 +117,12 @@ pub(crate) fn rollouts(decided: &[PositionedDecision], last: Option<(Epoch, u32)
         let Aggregate::Process { epoch, .. } = one.decision.aggregate else { continue };
         for event in &one.decision.events {
             let count = counts.entry(epoch).or_default();
-            match event {
-                Event::Rollout(rollout::Event::Started { .. }) => {
-                    *count += 1;
-                    lives.push(epoch);
-                }
-                Event::Desired(desired::Event::Desired(_)) => drop(begun.insert(epoch)),
-                Event::Rollout(_)
-                | Event::Desired(_)
-                | Event::Actual(_)
-                | Event::Evacuating(_)
-                | Event::Evaluation(_)
-                | Event::Task(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
-                | Event::Domain(_)
-                | Event::Cell(_)
-                | Event::Cluster(_) => {}
+            if let Event::Rollout(rollout::Event::Started { .. }) = event {
+                *count += 1;
+                lives.push(epoch);
+            }
+            if let Event::Desired(desired::Event::Desired(_)) = event {
+                begun.insert(epoch);
             }
             let number = *count;
             take(&mut all, number, one, event);

@@ -348,30 +348,11 @@ impl WaitReasons {
 
     /// Returns the problem of the cluster that affects this process, if there is one.
     fn problem(&self, cluster: &ClusterRow) -> Option<String> {
-        let matters = |finding: &&Finding| match finding.code {
-            FindingCode::AppendsFail | FindingCode::NoBbsLeads => true,
-            FindingCode::NoAuctioneer | FindingCode::NoAuctioneerLeads => self.has_unclaimed,
-            FindingCode::AppendsSlow
-            | FindingCode::LogUnreadable
-            | FindingCode::LogHazard
-            | FindingCode::ReplicasBehind
-            | FindingCode::LogNearlyFull
-            | FindingCode::ServiceBehind
-            | FindingCode::VersionsDiffer
-            | FindingCode::ClockSkew
-            | FindingCode::LogAhead
-            | FindingCode::NoCell
-            | FindingCode::CellSilent
-            | FindingCode::CellLost
-            | FindingCode::CellUnhealthy
-            | FindingCode::CellEvacuating
-            | FindingCode::InstancesCrashed
-            | FindingCode::InstancesUnplaced
-            | FindingCode::InstancesWaiting
-            | FindingCode::TasksUnplaced
-            | FindingCode::MonitorsFail
-            | FindingCode::CallbacksRetried
-            | FindingCode::QuarantinedEntries => false,
+        let no_decisions = [FindingCode::AppendsFail, FindingCode::NoBbsLeads];
+        let no_placements = [FindingCode::NoAuctioneer, FindingCode::NoAuctioneerLeads];
+        let matters = |finding: &&Finding| {
+            no_decisions.contains(&finding.code)
+                || self.has_unclaimed && no_placements.contains(&finding.code)
         };
         cluster.problems.iter().find(matters).map(|finding| finding.message.clone())
     }

@@ -186,22 +186,13 @@ fn read_events(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
 
 /// Returns the action that an event triggers. A character with Ctrl triggers the same action as without Ctrl.
 fn key_action(event: &Event) -> Option<KeyAction> {
-    let key = match keys::key(event)? {
-        Key::Resized => return Some(KeyAction::Resized),
-        Key::Interrupt | Key::Escape => return Some(KeyAction::Quit),
-        Key::Char(char) | Key::Control(char) => Key::Char(char),
-        key @ (Key::Up
-        | Key::Down
-        | Key::PageUp
-        | Key::PageDown
-        | Key::First
-        | Key::Last
-        | Key::Enter
-        | Key::Tab
-        | Key::BackTab
-        | Key::Backspace) => key,
-    };
-    if key == Key::Char('q') { Some(KeyAction::Quit) } else { keys::movement(key).map(KeyAction::Move) }
+    let key = keys::key(event)?;
+    let key = if let Key::Control(char) = key { Key::Char(char) } else { key };
+    if key == Key::Resized {
+        return Some(KeyAction::Resized);
+    }
+    let quits = [Key::Interrupt, Key::Escape, Key::Char('q')].contains(&key);
+    if quits { Some(KeyAction::Quit) } else { keys::movement(key).map(KeyAction::Move) }
 }
 
 #[cfg(test)]

@@ -233,18 +233,8 @@ impl<'a> Session<'a> {
 
 /// Returns the target definition of the last rollout that started in `events`.
 pub(crate) fn rollout_target(events: &[Event]) -> Option<DefinitionId> {
-    events.iter().rev().find_map(|event| match event {
-        Event::Rollout(rollout_events::Event::Started { target, .. }) => Some(target.clone()),
-        Event::Rollout(_)
-        | Event::Desired(_)
-        | Event::Actual(_)
-        | Event::Evacuating(_)
-        | Event::Evaluation(_)
-        | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
-        | Event::Domain(_)
-        | Event::Cell(_)
-        | Event::Cluster(_) => None,
+    events.iter().rev().find_map(|event| {
+        let Event::Rollout(rollout_events::Event::Started { target, .. }) = event else { return None };
+        Some(target.clone())
     })
 }

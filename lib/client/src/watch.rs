@@ -312,19 +312,10 @@ fn withdraws_dispatch(entry: &RecordedEntry, number: u64) -> bool {
         ReadEntry::Known(entry) => entry,
         ReadEntry::Unknown { .. } => return false,
     };
-    let mut events = entry.decisions.iter().flat_map(|decision| &decision.events);
-    events.any(|event| match event.as_parameterised() {
-        Some(parameterised::Event::Withdrawn { numbers, .. }) => numbers.contains(&number),
-        Some(
-            parameterised::Event::Desired { .. }
-            | parameterised::Event::Updated { .. }
-            | parameterised::Event::Dispatched { .. }
-            | parameterised::Event::Repeated { .. }
-            | parameterised::Event::Launched { .. }
-            | parameterised::Event::Removed {},
-        )
-        | None => false,
-    })
+    let events = entry.decisions.iter().flat_map(|decision| &decision.events);
+    events.filter_map(Event::as_parameterised).any(
+        |event| matches!(event, parameterised::Event::Withdrawn { numbers, .. } if numbers.contains(&number)),
+    )
 }
 
 /// Returns the end of the task if the entry has recorded it.
@@ -334,21 +325,9 @@ fn task_end(entry: &RecordedEntry) -> Option<TaskEnd> {
         ReadEntry::Unknown { .. } => return None,
     };
     entry.decisions.iter().find_map(|decision| {
-        decision.events.iter().find_map(|event| match event {
-            Event::Task(task::Event::Completed { by, outcome, .. }) => {
-                Some(TaskEnd { outcome: outcome.clone(), by: by.clone(), at: decision.at })
-            }
-            Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
-            | Event::Desired(_)
-            | Event::Actual(_)
-            | Event::Evacuating(_)
-            | Event::Rollout(_)
-            | Event::Evaluation(_)
-            | Event::Domain(_)
-            | Event::Cell(_)
-            | Event::Cluster(_) => None,
+        decision.events.iter().find_map(|event| {
+            let Event::Task(task::Event::Completed { by, outcome, .. }) = event else { return None };
+            Some(TaskEnd { outcome: outcome.clone(), by: by.clone(), at: decision.at })
         })
     })
 }

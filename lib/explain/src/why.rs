@@ -122,16 +122,7 @@ impl Work {
             (Aggregate::Task { guid, epoch, .. }, Self::Task(row)) => {
                 *guid == row.task_guid && *epoch == row.epoch
             }
-            (
-                Aggregate::Process { .. }
-                | Aggregate::Task { .. }
-                | Aggregate::Periodic { .. }
-                | Aggregate::Parameterised { .. }
-                | Aggregate::Domain(_)
-                | Aggregate::Cell(_)
-                | Aggregate::Cluster,
-                _,
-            ) => false,
+            _ => false,
         }
     }
 
@@ -201,18 +192,8 @@ fn chain<'a>(all: &'a [PositionedDecision], work: &Work) -> Chain<'a> {
 pub fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) -> Vec<&'a Event> {
     let matters = |event: &&Event| match (&decision.aggregate, of) {
         (Aggregate::Process { guid, .. }, Some((process, index))) if guid == process => {
-            let of_all = match event {
-                Event::Desired(_) | Event::Evaluation(_) => true,
-                Event::Rollout(event) => event.indices().is_none(),
-                Event::Actual(_)
-                | Event::Evacuating(_)
-                | Event::Task(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
-                | Event::Domain(_)
-                | Event::Cell(_)
-                | Event::Cluster(_) => false,
-            };
+            let of_all = matches!(event, Event::Desired(_) | Event::Evaluation(_))
+                || matches!(event, Event::Rollout(event) if event.indices().is_none());
             of_all || event_concerns(event, index, None)
         }
         (_, Some(_) | None) => true,
@@ -253,19 +234,8 @@ pub fn placement_explanation(event: &Event) -> Option<(&Explanation, bool)> {
 #[must_use]
 pub fn placements(all: &[PositionedDecision], evaluation: EvaluationId) -> Vec<PositionedDecision> {
     let speaks = |decided: &PositionedDecision, so: fn(&evaluation::Event) -> bool| {
-        decided.decision.events.iter().any(|event| match event {
-            Event::Evaluation(event) => event.evaluation(decided.decision.id) == evaluation && so(event),
-            Event::Desired(_)
-            | Event::Actual(_)
-            | Event::Evacuating(_)
-            | Event::Rollout(_)
-            | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
-            | Event::Domain(_)
-            | Event::Cell(_)
-            | Event::Cluster(_) => false,
-        })
+        let mut events = decided.decision.events.iter().filter_map(Event::as_evaluation);
+        events.any(|event| event.evaluation(decided.decision.id) == evaluation && so(event))
     };
     let made = |decided: &PositionedDecision| {
         speaks(decided, |event| matches!(event, evaluation::Event::Created { .. }))

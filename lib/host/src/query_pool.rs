@@ -129,31 +129,8 @@ impl QueryPool {
 const fn is_list(query: &Query) -> bool {
     use projections::Query as Rows;
     match query {
-        Query::Rows(
-            Rows::Lrps(_)
-            | Rows::Instances(_)
-            | Rows::EndedInstances(_)
-            | Rows::Tasks(_)
-            | Rows::EndedTasks(_)
-            | Rows::Periodics(_)
-            | Rows::Parameterised(_)
-            | Rows::Domains(_)
-            | Rows::Cells(_)
-            | Rows::Evaluations(_),
-        ) => true,
-        Query::Rows(
-            Rows::Lrp(_)
-            | Rows::Instance(_)
-            | Rows::Task(_)
-            | Rows::Periodic(_)
-            | Rows::ParameterisedOne(_)
-            | Rows::DomainUse(_)
-            | Rows::Cell(_)
-            | Rows::Evaluation(_)
-            | Rows::Cluster(_)
-            | Rows::Status(_),
-        )
-        | Query::Records(_) => false,
+        Query::Rows(Rows::Cluster(_) | Rows::Status(_)) | Query::Records(_) => false,
+        Query::Rows(rows) => rows.filter().is_some(),
     }
 }
 

@@ -159,19 +159,8 @@ pub(super) fn problems(config: &Config, replicas: usize) -> Vec<String> {
 
 /// Returns `true` if a retry would fail in the same way.
 pub(super) fn is_permanent(error: &CreateStreamError) -> bool {
-    match error.kind() {
-        CreateStreamErrorKind::JetStream(error) => {
-            error.code() < SERVER_ERRORS || error.error_code() == ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED
-        }
-        CreateStreamErrorKind::EmptyStreamName
-        | CreateStreamErrorKind::InvalidStreamName
-        | CreateStreamErrorKind::DomainAndExternalSet
-        | CreateStreamErrorKind::JetStreamUnavailable
-        | CreateStreamErrorKind::TimedOut
-        | CreateStreamErrorKind::Response
-        | CreateStreamErrorKind::NotFound
-        | CreateStreamErrorKind::ResponseParse => false,
-    }
+    let CreateStreamErrorKind::JetStream(error) = error.kind() else { return false };
+    error.code() < SERVER_ERRORS || error.error_code() == ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED
 }
 
 /// Versions of nats-server that can destroy every replica of a compressed stream when servers are killed

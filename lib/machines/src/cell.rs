@@ -92,32 +92,24 @@ pub fn decide_heartbeat(cell: Option<&Cell>, seen: &HeartbeatState) -> Vec<Event
 #[must_use]
 pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
     let Some(cell) = cell.filter(|cell| cell.present) else { return Origin::Root };
-    let follows = |event: &entry::Event| match event {
-        entry::Event::Cell(Event::Evacuating {}) => cell.evacuation_requested,
-        entry::Event::Cell(Event::Resumed {} | Event::Left {}) => true,
-        entry::Event::Cell(
-            Event::Appeared(_)
-            | Event::EvacuationRequested {}
-            | Event::EvacuationWithdrawn {}
-            | Event::Cordoned {}
-            | Event::Uncordoned {}
-            | Event::Healthy {}
-            | Event::Unhealthy { .. }
-            | Event::Disappeared { .. }
-            | Event::Forgotten {},
-        )
-        | entry::Event::Desired(_)
-        | entry::Event::Actual(_)
-        | entry::Event::Evacuating(_)
-        | entry::Event::Rollout(_)
-        | entry::Event::Evaluation(_)
-        | entry::Event::Task(_)
-        | entry::Event::Periodic(_)
-        | entry::Event::Parameterised(_)
-        | entry::Event::Domain(_)
-        | entry::Event::Cluster(_) => false,
+    let follows = |event: &Event| match event {
+        Event::Evacuating {} => cell.evacuation_requested,
+        Event::Resumed {} | Event::Left {} => true,
+        Event::Appeared(_)
+        | Event::EvacuationRequested {}
+        | Event::EvacuationWithdrawn {}
+        | Event::Cordoned {}
+        | Event::Uncordoned {}
+        | Event::Healthy {}
+        | Event::Unhealthy { .. }
+        | Event::Disappeared { .. }
+        | Event::Forgotten {} => false,
     };
-    if events.iter().any(follows) { Origin::Decision(cell.cause) } else { Origin::Root }
+    if events.iter().filter_map(entry::Event::as_cell).any(follows) {
+        Origin::Decision(cell.cause)
+    } else {
+        Origin::Root
+    }
 }
 
 /// Returns the events that follow from the loss of a cell.

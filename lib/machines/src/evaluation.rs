@@ -158,17 +158,7 @@ impl Step {
     /// Returns `true` if the transition ends the evaluation.
     #[must_use]
     pub const fn ends_evaluation(self) -> bool {
-        match self {
-            Self::Complete | Self::Fail | Self::Cancel => true,
-            Self::Create
-            | Self::CreateBlocked
-            | Self::CreateComplete
-            | Self::Note
-            | Self::Block
-            | Self::Retry
-            | Self::RetryBlocked
-            | Self::Delete => false,
-        }
+        matches!(self, Self::Complete | Self::Fail | Self::Cancel)
     }
 }
 

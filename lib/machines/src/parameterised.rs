@@ -111,28 +111,17 @@ impl Parameterised {
     /// template at the time of the dispatch.
     #[must_use]
     pub fn tasks(&self, events: &[Event]) -> Vec<DesiredTask> {
-        let launched = |event: &Event| match event {
-            Event::Launched { number, .. } => self.task(*number, events),
-            Event::Desired { .. }
-            | Event::Updated { .. }
-            | Event::Dispatched { .. }
-            | Event::Repeated { .. }
-            | Event::Withdrawn { .. }
-            | Event::Removed {} => None,
+        let launched = |event: &Event| {
+            let Event::Launched { number, .. } = event else { return None };
+            self.task(*number, events)
         };
         events.iter().filter_map(launched).collect()
     }
 
     fn task(&self, number: u64, events: &[Event]) -> Option<DesiredTask> {
-        let just_now = events.iter().find_map(|event| match event {
-            Event::Dispatched { number: of, dispatch, .. } if *of == number => Some(&**dispatch),
-            Event::Dispatched { .. }
-            | Event::Desired { .. }
-            | Event::Updated { .. }
-            | Event::Repeated { .. }
-            | Event::Launched { .. }
-            | Event::Withdrawn { .. }
-            | Event::Removed {} => None,
+        let just_now = events.iter().find_map(|event| {
+            let Event::Dispatched { number: of, dispatch, .. } = event else { return None };
+            (*of == number).then_some(&**dispatch)
         });
         let (dispatch, definition) = match just_now {
             Some(dispatch) => (dispatch, &self.desired.as_ref()?.definition),

@@ -224,15 +224,9 @@ fn quarantines(messages: &[Message]) -> QuarantinedPositions {
 
 /// Returns the shard count of the founded cluster, from the whole log.
 fn shards(messages: &[Message]) -> Option<u16> {
-    let founded = |event: &Event| match event.as_cluster()? {
-        cluster::Event::Founded { shards, .. } => Some(*shards),
-        cluster::Event::Elected { .. }
-        | cluster::Event::OrdinalAssigned { .. }
-        | cluster::Event::OrdinalFreed { .. }
-        | cluster::Event::FormatRaised { .. }
-        | cluster::Event::PreemptionSwitched { .. }
-        | cluster::Event::Resharded { .. }
-        | cluster::Event::EntryQuarantined { .. } => None,
+    let founded = |event: &Event| {
+        let cluster::Event::Founded { shards, .. } = event.as_cluster()? else { return None };
+        Some(*shards)
     };
     let entries = of_cluster(messages).filter_map(|(_, message)| Entry::decode(&message.bytes).ok());
     let mut decisions = entries.flat_map(|entry| entry.decisions);
@@ -244,19 +238,9 @@ fn shards(messages: &[Message]) -> Option<u16> {
 fn elected(messages: &[Message], role: Role) -> Option<ServiceId> {
     let of_entry = |entry: Entry| {
         let events = entry.decisions.into_iter().flat_map(|decision| decision.events);
-        let elected = events.filter_map(|event| match event {
-            Event::Cluster(cluster::Event::Elected { role: of, id, .. }) if of == role => Some(id),
-            Event::Cluster(_)
-            | Event::Desired(_)
-            | Event::Actual(_)
-            | Event::Evacuating(_)
-            | Event::Rollout(_)
-            | Event::Evaluation(_)
-            | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
-            | Event::Domain(_)
-            | Event::Cell(_) => None,
+        let elected = events.filter_map(|event| {
+            let Event::Cluster(cluster::Event::Elected { role: of, id, .. }) = event else { return None };
+            (of == role).then_some(id)
         });
         elected.last()
     };

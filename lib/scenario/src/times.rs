@@ -77,16 +77,7 @@ impl Times {
                 (Aggregate::Task { guid, .. }, Event::Task(event)) => {
                     self.note_task(guid, event, decision.at);
                 }
-                (
-                    Aggregate::Process { .. }
-                    | Aggregate::Task { .. }
-                    | Aggregate::Periodic { .. }
-                    | Aggregate::Parameterised { .. }
-                    | Aggregate::Domain(_)
-                    | Aggregate::Cell(_)
-                    | Aggregate::Cluster,
-                    _,
-                ) => {}
+                _ => {}
             }
         }
     }

@@ -308,16 +308,7 @@ impl Observation {
             (Aggregate::Task { guid, .. }, Event::Task(event)) => {
                 self.note_task(&Work::Task(guid.clone()).to_string(), event, after_ms);
             }
-            (
-                Aggregate::Process { .. }
-                | Aggregate::Task { .. }
-                | Aggregate::Periodic { .. }
-                | Aggregate::Parameterised { .. }
-                | Aggregate::Domain(_)
-                | Aggregate::Cell(_)
-                | Aggregate::Cluster,
-                _,
-            ) => {}
+            _ => {}
         }
     }
 

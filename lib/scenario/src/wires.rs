@@ -198,18 +198,7 @@ impl Stage<'_> {
             (Asker::Change(number), Reply::Done(answer)) => {
                 self.answers.insert(number, answer);
             }
-            (
-                Asker::Report { .. }
-                | Asker::Records { .. }
-                | Asker::Attach(_)
-                | Asker::Outcomes(_)
-                | Asker::Lead
-                | Asker::Change(_)
-                | Asker::Perform(..)
-                | Asker::Probe(_)
-                | Asker::Nobody,
-                Reply::Done(_) | Reply::Reported(_) | Reply::Rows(_) | Reply::Records(_),
-            ) => {}
+            _ => {}
         }
     }
 

@@ -142,15 +142,6 @@ pub fn is_target(aggregate: &Aggregate, about: &str) -> bool {
         (Aggregate::Cell(cell), Some(("cell", name))) => cell.as_str() == name,
         (Aggregate::Domain(domain), Some(("domain", name))) => domain.as_str() == name,
         (Aggregate::Cluster, None) => about == "cluster",
-        (
-            Aggregate::Process { .. }
-            | Aggregate::Task { .. }
-            | Aggregate::Cell(_)
-            | Aggregate::Periodic { .. }
-            | Aggregate::Parameterised { .. }
-            | Aggregate::Domain(_)
-            | Aggregate::Cluster,
-            _,
-        ) => false,
+        _ => false,
     }
 }

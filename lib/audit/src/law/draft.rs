@@ -136,21 +136,12 @@ impl<'a> Draft<'a> {
         let mut wrong: Vec<Violation> = life(decision, known).into_iter().collect();
         let (mut task, stamp) = (before, decision.stamp());
         for event in &decision.events {
-            match event {
-                Event::Task(event) => wrong.extend(tasks::check_task(task.as_ref(), event, decision)),
-                Event::Evaluation(event) => {
-                    let known = task.as_ref().map(|task| task.evaluations.to_vec());
-                    wrong.extend(check_evaluation(&known.unwrap_or_default(), event, &stamp));
-                }
-                Event::Desired(_)
-                | Event::Actual(_)
-                | Event::Evacuating(_)
-                | Event::Rollout(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
-                | Event::Domain(_)
-                | Event::Cell(_)
-                | Event::Cluster(_) => {}
+            if let Event::Task(event) = event {
+                wrong.extend(tasks::check_task(task.as_ref(), event, decision));
+            }
+            if let Event::Evaluation(event) = event {
+                let known = task.as_ref().map(|task| task.evaluations.to_vec());
+                wrong.extend(check_evaluation(&known.unwrap_or_default(), event, &stamp));
             }
             task = task::evolve(task, std::slice::from_ref(event), &stamp);
         }

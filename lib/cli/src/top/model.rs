@@ -190,21 +190,11 @@ impl Model {
     }
 
     fn apply_key(&mut self, key: Key) -> Option<Request> {
-        match key {
-            Key::Interrupt => return Some(Request::Quit),
-            Key::Resized | Key::Control(_) => return None,
-            Key::Char(_)
-            | Key::Up
-            | Key::Down
-            | Key::PageUp
-            | Key::PageDown
-            | Key::First
-            | Key::Last
-            | Key::Enter
-            | Key::Escape
-            | Key::Tab
-            | Key::BackTab
-            | Key::Backspace => {}
+        if key == Key::Interrupt {
+            return Some(Request::Quit);
+        }
+        if let Key::Resized | Key::Control(_) = key {
+            return None;
         }
         if self.typing {
             self.type_filter(key);

@@ -39,28 +39,14 @@ pub(super) async fn handle_query(driver: &Arc<Driver>, incoming: Incoming) {
         }
     };
     let Some(reply) = checked_reply(&incoming, |reply| is_expected_inbox(&subject, reply)) else { return };
-    let (caller, verb, is_relayed) = match subject {
-        BusSubject::Query(caller, verb) => (caller, verb, false),
-        BusSubject::ForwardedQuery(_, caller, verb) => (caller, verb, true),
-        other @ (BusSubject::Client(..)
-        | BusSubject::Seal(..)
-        | BusSubject::ExecIo(..)
-        | BusSubject::Operator(..)
-        | BusSubject::Report(_)
-        | BusSubject::Attach(_)
-        | BusSubject::Leave(_)
-        | BusSubject::Heartbeat(_)
-        | BusSubject::Rep(..)
-        | BusSubject::Auctioneer(_)
-        | BusSubject::LeaderHeartbeat(_)
-        | BusSubject::Elected(_)
-        | BusSubject::Alive(_)
-        | BusSubject::FoundingQuery
-        | BusSubject::FoundingReply) => {
-            let problem = format!("{other} is not a query");
-            let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
-            return driver.refuse(reply, refusal).await;
-        }
+    let (caller, verb, is_relayed) = if let BusSubject::Query(caller, verb) = subject {
+        (caller, verb, false)
+    } else if let BusSubject::ForwardedQuery(_, caller, verb) = subject {
+        (caller, verb, true)
+    } else {
+        let problem = format!("{subject} is not a query");
+        let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
+        return driver.refuse(reply, refusal).await;
     };
     if let Some(why) = driver.stopped().filter(|_| needs_machine(verb)) {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
@@ -99,36 +85,14 @@ fn needs_machine(verb: QueryVerb) -> bool {
 
 /// Returns `true` if the query may take long, because it reads the journal or is forwarded to a rep.
 const fn is_slow(verb: QueryVerb) -> bool {
-    match verb {
+    matches!(
+        verb,
         QueryVerb::EventsRead
-        | QueryVerb::InstanceLogs
-        | QueryVerb::InstanceHealth
-        | QueryVerb::InstanceFiles
-        | QueryVerb::TaskLogs => true,
-        QueryVerb::LrpList
-        | QueryVerb::LrpShow
-        | QueryVerb::InstanceList
-        | QueryVerb::InstanceShow
-        | QueryVerb::InstanceEnded
-        | QueryVerb::TaskList
-        | QueryVerb::TaskShow
-        | QueryVerb::TaskEnded
-        | QueryVerb::PeriodicList
-        | QueryVerb::PeriodicShow
-        | QueryVerb::ParameterisedList
-        | QueryVerb::ParameterisedShow
-        | QueryVerb::DomainList
-        | QueryVerb::DomainShow
-        | QueryVerb::CellList
-        | QueryVerb::CellShow
-        | QueryVerb::CellRecords
-        | QueryVerb::EvaluationList
-        | QueryVerb::EvaluationShow
-        | QueryVerb::ClusterShow
-        | QueryVerb::ClusterStatus
-        | QueryVerb::SchemaList
-        | QueryVerb::SchemaShow => false,
-    }
+            | QueryVerb::InstanceLogs
+            | QueryVerb::InstanceHealth
+            | QueryVerb::InstanceFiles
+            | QueryVerb::TaskLogs
+    )
 }
 
 /// A decoded query of the projected state (World).

@@ -198,22 +198,8 @@ impl<'a> RepObserver<'a> {
 
 impl Observer<Rep> for RepObserver<'_> {
     fn before_input(&mut self, input: &Input) {
-        match input {
-            Input::Container(container) => self.watch.record_change(container),
-            Input::Containers(_)
-            | Input::Prepared(_)
-            | Input::Perform { .. }
-            | Input::Stop(_)
-            | Input::Cancel(_)
-            | Input::Evacuate { .. }
-            | Input::Uncordon { .. }
-            | Input::State { .. }
-            | Input::Reported { .. }
-            | Input::Records { .. }
-            | Input::Elected
-            | Input::SelfTested(_)
-            | Input::Turn
-            | Input::Tick => {}
+        if let Input::Container(container) = input {
+            self.watch.record_change(container);
         }
     }
 

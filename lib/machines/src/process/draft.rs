@@ -470,19 +470,9 @@ impl<'a> Draft<'a> {
 
     /// Counts the stop requests of this decision as work with this trigger.
     fn count_stop_requests(&mut self, trigger: Trigger) {
-        let stopped = self.events.iter().map(|event| match event {
-            Event::Actual(actual::Event::StopRequested { places, .. }) => places.indices.len(),
-            Event::Actual(_)
-            | Event::Desired(_)
-            | Event::Evacuating(_)
-            | Event::Rollout(_)
-            | Event::Evaluation(_)
-            | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
-            | Event::Domain(_)
-            | Event::Cell(_)
-            | Event::Cluster(_) => 0,
+        let stopped = self.events.iter().map(|event| {
+            let Event::Actual(actual::Event::StopRequested { places, .. }) = event else { return 0 };
+            places.indices.len()
         });
         self.did.stopped = Some((trigger, u32::try_from(stopped.sum::<u64>()).unwrap_or(u32::MAX)));
     }
@@ -575,17 +565,6 @@ fn merge_events(last: &mut actual::Event, next: &actual::Event) -> bool {
         {
             merge(places, more)
         }
-        (
-            E::Created { .. }
-            | E::Claimed { .. }
-            | E::Started { .. }
-            | E::ExecStarted { .. }
-            | E::Crashed { .. }
-            | E::PlacementFailed { .. }
-            | E::Unclaimed { .. }
-            | E::StopRequested { .. }
-            | E::Removed { .. },
-            _,
-        ) => false,
+        _ => false,
     }
 }

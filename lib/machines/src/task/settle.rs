@@ -66,19 +66,10 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
 /// Returns the trigger for stopping a running task, or `None` if it was not asked to stop.
 fn stop_trigger(command: &Command, outcome: &Outcome) -> Option<Trigger> {
     let cancelled = matches!(outcome, Outcome::Failed { reason } if reason == CANCELLED);
-    match command {
-        Command::Evict(_) => Some(Trigger::Preemption),
-        Command::Cancel
-        | Command::Fail(_)
-        | Command::Desire(_)
-        | Command::Launch(_)
-        | Command::Resolve
-        | Command::Report(_)
-        | Command::BeginResolving
-        | Command::RecordCallback(..)
-        | Command::Unanswered { .. }
-        | Command::Retry(_)
-        | Command::Converge => cancelled.then_some(Trigger::Remove),
+    if let Command::Evict(_) = command {
+        Some(Trigger::Preemption)
+    } else {
+        cancelled.then_some(Trigger::Remove)
     }
 }
 
@@ -87,57 +78,21 @@ fn stop_trigger(command: &Command, outcome: &Outcome) -> Option<Trigger> {
 fn record_unstarted_end(task: Option<&Task>, command: &Command, outcome: &Outcome, did: &mut WorkEffects) {
     let Outcome::Failed { reason } = outcome else { return };
     let waits = task.is_some_and(|task| task.definition.placement != Placement::Fail);
-    match command {
-        Command::Fail(_) if !waits => {
-            (did.rejected, did.attempts_exhausted) = (1, exhausts_attempts(command));
-            did.error = Some(reason.clone());
-        }
-        Command::Cancel
-        | Command::Fail(_)
-        | Command::Desire(_)
-        | Command::Launch(_)
-        | Command::Resolve
-        | Command::Evict(_)
-        | Command::Report(_)
-        | Command::BeginResolving
-        | Command::RecordCallback(..)
-        | Command::Unanswered { .. }
-        | Command::Retry(_)
-        | Command::Converge => did.failed = Some(reason.clone()).filter(|reason| reason != CANCELLED),
+    if let Command::Fail(_) = command
+        && !waits
+    {
+        (did.rejected, did.attempts_exhausted) = (1, exhausts_attempts(command));
+        did.error = Some(reason.clone());
+    } else {
+        did.failed = Some(reason.clone()).filter(|reason| reason != CANCELLED);
     }
 }
 
 const fn exhausts_attempts(command: &Command) -> bool {
-    match command {
-        Command::Fail(failed) => failed.attempts_exhausted,
-        Command::Desire(_)
-        | Command::Launch(_)
-        | Command::Cancel
-        | Command::Resolve
-        | Command::Evict(_)
-        | Command::Report(_)
-        | Command::BeginResolving
-        | Command::RecordCallback(..)
-        | Command::Unanswered { .. }
-        | Command::Retry(_)
-        | Command::Converge => false,
-    }
+    matches!(command, Command::Fail(failed) if failed.attempts_exhausted)
 }
 
 /// Returns the trigger of the work that a new task creates.
 const fn work_trigger(command: &Command) -> Trigger {
-    match command {
-        Command::Launch(_) => Trigger::Periodic,
-        Command::Desire(_)
-        | Command::Cancel
-        | Command::Fail(_)
-        | Command::Resolve
-        | Command::Evict(_)
-        | Command::Report(_)
-        | Command::BeginResolving
-        | Command::RecordCallback(..)
-        | Command::Unanswered { .. }
-        | Command::Retry(_)
-        | Command::Converge => Trigger::Desire,
-    }
+    if let Command::Launch(_) = command { Trigger::Periodic } else { Trigger::Desire }
 }

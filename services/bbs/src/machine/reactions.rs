@@ -397,37 +397,13 @@ impl Bbs {
 
 /// Returns the container that an event puts into a record.
 fn placed_container(event: &Event) -> Option<&Instance> {
-    match event {
-        Event::Actual(actual::Event::Claimed { by, .. } | actual::Event::Started { by, .. })
-        | Event::Evacuating(evacuating::Event::Set { by, .. })
-        | Event::Task(task::Event::Started { by, .. }) => Some(by),
-        Event::Desired(_)
-        | Event::Actual(
-            actual::Event::Created { .. }
-            | actual::Event::ExecStarted { .. }
-            | actual::Event::Crashed { .. }
-            | actual::Event::PlacementFailed { .. }
-            | actual::Event::Unclaimed { .. }
-            | actual::Event::StopRequested { .. }
-            | actual::Event::Removed { .. },
-        )
-        | Event::Evacuating(evacuating::Event::Removed { .. })
-        | Event::Rollout(_)
-        | Event::Evaluation(_)
-        | Event::Task(
-            task::Event::Desired(_)
-            | task::Event::PlacementFailed { .. }
-            | task::Event::Completed { .. }
-            | task::Event::Resolving {}
-            | task::Event::CallbackTried { .. }
-            | task::Event::Demoted {}
-            | task::Event::Deleted {},
-        )
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
-        | Event::Domain(_)
-        | Event::Cell(_)
-        | Event::Cluster(_) => None,
+    if let Event::Actual(actual::Event::Claimed { by, .. } | actual::Event::Started { by, .. })
+    | Event::Evacuating(evacuating::Event::Set { by, .. })
+    | Event::Task(task::Event::Started { by, .. }) = event
+    {
+        Some(by)
+    } else {
+        None
     }
 }
 
