@@ -6,7 +6,6 @@ use cli_base::failure::Failure;
 use cli_base::output::RenderOptions;
 use cli_base::table::{Cell, Table, facts};
 use client::{Client, ListFilter};
-use runtime::exit::Exit;
 use schemas::ended::EndKind;
 use schemas::names::DefinitionId;
 use schemas::query::{EndedInstanceRow, EndedTaskRow};
@@ -80,8 +79,8 @@ pub(crate) async fn find_instance(client: &Client, id: &str) -> Result<Option<En
     let rows = client.ended_instances(&ListFilter::default(), None).await?.rows;
     match find::pick("instance", id, rows, |row: &EndedInstanceRow| Some(row.instance_guid.to_string())) {
         Ok(row) => Ok(Some(row)),
-        Err(failure) if failure.exit == Exit::NotFound => Ok(None),
-        Err(failure) => Err(failure),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

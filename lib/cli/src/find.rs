@@ -7,17 +7,15 @@ use cli_base::options::Global;
 use client::{Client, ListFilter};
 use runtime::exit::Exit;
 use schemas::Code;
-use schemas::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
-use schemas::query::{CellRow, EvaluationRow, LrpRow, ParameterisedRow, PeriodicRow, ShowAnswer, TaskRow};
+use schemas::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, TaskGuid};
+use schemas::query::{CellRow, EvaluationRow, ParameterisedRow, PeriodicRow, ShowAnswer, TaskRow};
 use text::suggestions::did_you_mean;
 
 use super::arguments::parse_full_id;
-pub(crate) use explain::find::{FoundInstance, INSTANCE_FORMS, InstanceSelector, matches};
-
-/// Returns a process. If it does not exist, the error suggests a similar name.
-pub(crate) async fn lrp(client: &Client, guid: &ProcessGuid) -> Result<ShowAnswer<LrpRow>, Failure> {
-    Ok(explain::find::lrp(client, guid).await?)
-}
+pub(crate) use explain::find::{
+    FoundInstance, INSTANCE_FORMS, InstanceSelector, check_fragment, instance, lrp, matches, parse_selector,
+    pick,
+};
 
 /// Returns a task. If it does not exist, the error suggests a similar name.
 pub(crate) async fn task(client: &Client, guid: &TaskGuid) -> Result<ShowAnswer<TaskRow>, Failure> {
@@ -82,11 +80,6 @@ pub(crate) async fn cell(client: &Client, id: &CellId) -> Result<ShowAnswer<Cell
     }
 }
 
-/// Returns the instance with the name or id `id`, see [`explain::find::instance`].
-pub(crate) async fn instance(client: &Client, id: &str) -> Result<FoundInstance, Failure> {
-    Ok(explain::find::instance(client, id).await?)
-}
-
 /// Returns an evaluation by its id or a fragment of the id.
 pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRow, Failure> {
     let missing = |failure: Failure| {
@@ -100,30 +93,9 @@ pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRo
             check_fragment("evaluation", id, "the id, or its beginning or end")?;
             let rows = client.evaluations(&ListFilter::default()).await?.rows;
             let of = |row: &EvaluationRow| Some(row.evaluation.id.to_string());
-            pick("evaluation", id, rows, of).map_err(missing)
+            pick("evaluation", id, rows, of).map_err(|error| missing(error.into()))
         }
     }
-}
-
-/// Parses `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION`. Returns `None` if `id` has no slash.
-pub(crate) fn parse_selector(id: &str) -> Result<Option<InstanceSelector>, Failure> {
-    Ok(explain::find::parse_selector(id)?)
-}
-
-/// Rejects text that is too short, or that cannot be a fragment of an id.
-pub(crate) fn check_fragment(what: &str, text: &str, instead: &str) -> Result<(), Failure> {
-    Ok(explain::find::check_fragment(what, text, instead)?)
-}
-
-/// Returns the only row with an id that starts or ends with `part`. Fails if no row or more than one row
-/// matches.
-pub(crate) fn pick<T>(
-    what: &str,
-    part: &str,
-    rows: Vec<T>,
-    id: impl Fn(&T) -> Option<String>,
-) -> Result<T, Failure> {
-    Ok(explain::find::pick(what, part, rows, id)?)
 }
 
 /// Returns the failure for a missing object. Suggests a similar name if there is one, otherwise a command
@@ -179,7 +151,8 @@ mod tests {
     #[test]
     fn id_fragment_selects_its_only_match() {
         let rows = || vec!["0193-aaaa", "0193-bbbb", "0194-bbbc"];
-        let pick = |part: &str| pick("instance", part, rows(), |row| Some((*row).to_owned()));
+        let id = |row: &&str| Some((*row).to_owned());
+        let pick = |part: &str| pick("instance", part, rows(), id).map_err(Failure::from);
         assert_eq!(pick("bbbc"), Ok("0194-bbbc"));
         assert_eq!(pick("0194"), Ok("0194-bbbc"));
         assert_eq!(pick("AAAA"), Ok("0193-aaaa"));

@@ -8,7 +8,6 @@ use cli_base::options::Global;
 use cli_base::output::{Output, RenderOptions};
 use client::{Client, ListFilter};
 use explain::monitors::{monitor_failures, starting_instances};
-use runtime::exit::Exit;
 use schemas::health::MonitorHealth;
 use schemas::names::{CellId, DefinitionId, ProcessGuid};
 use schemas::query::InstanceRow;
@@ -117,8 +116,8 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
         }
         InstanceVerb::Show { id, .. } => {
             let FoundInstance { name, rows } = match find::instance(&client, &id).await {
-                Err(failure) if failure.exit == Exit::NotFound => {
-                    return show_ended(&client, global, &id, failure).await;
+                Err(error) if error.is_not_found() => {
+                    return show_ended(&client, global, &id, error.into()).await;
                 }
                 found => found?,
             };

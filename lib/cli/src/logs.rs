@@ -109,12 +109,12 @@ async fn instance_log(
 ) -> Result<LogSource, Failure> {
     let rows = match find::instance(client, id).await {
         // The record of the container is gone, but its cell may still have the log.
-        Err(failure) if failure.exit == Exit::NotFound && id.parse::<InstanceGuid>().is_ok() => {
+        Err(error) if error.is_not_found() && id.parse::<InstanceGuid>().is_ok() => {
             return Ok(LogSource::Instance(id.to_owned()));
         }
         // A guid fragment may match a container that ended.
-        Err(failure) if failure.exit == Exit::NotFound && find::parse_selector(id)?.is_none() => {
-            let row = ended_rows::find_instance(client, id).await?.ok_or(failure)?;
+        Err(error) if error.is_not_found() && find::parse_selector(id)?.is_none() => {
+            let row = ended_rows::find_instance(client, id).await?.ok_or(error)?;
             find::check_domain(global, format!("instance {id}"), row.domain)?;
             return Ok(LogSource::Instance(row.instance_guid.to_string()));
         }

@@ -157,7 +157,7 @@ impl Session<'_> {
             RolloutControl::Pause | RolloutControl::Resume => format!("see muster lrp rollout status {guid}"),
         };
         let done = steered.map_err(|failure| failure.advise_if_exit(Exit::Conflict, advice))?;
-        Ok((done, find::lrp(&self.client, guid).await.map_err(doing)?.row))
+        Ok((done, find::lrp(&self.client, guid).await.map_err(Failure::from).map_err(doing)?.row))
     }
 }
 

@@ -143,7 +143,7 @@ impl<'a> Session<'a> {
         doing: &str,
     ) -> Result<(LrpRow, Client), Failure> {
         let known = find::lrp(&self.client, guid).await;
-        let row = known.map_err(|failure| failure.while_doing(format!("{doing} process {guid}")))?.row;
+        let row = known.map_err(|error| error.while_doing(format!("{doing} process {guid}")))?.row;
         let domain = find::check_domain(self.global, format!("process {guid}"), row.domain.clone())?;
         Ok((row, self.client.in_domain(domain)))
     }
