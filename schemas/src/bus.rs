@@ -63,12 +63,12 @@ pub enum BusSubject {
     /// `muster.auctioneer.bbs.<verb>`: a report of an auctioneer to the BBS.
     Auctioneer(AuctioneerVerb),
     /// `muster.leader-heartbeat.<role>`: leader heartbeat, for elections.
-    LeaderHeartbeat(LeaderRole),
+    LeaderHeartbeat(Role),
     /// `muster.elected.<role>`: first heartbeat of a new leader. Reps respond to it with a heartbeat of their
     /// own.
-    Elected(LeaderRole),
+    Elected(Role),
     /// `muster.alive.<role>`: status of a leader or a standby, for monitoring.
-    Alive(LeaderRole),
+    Alive(Role),
     /// `muster.founding.query`: query of `muster cluster found`. Each service that belongs to a cluster
     /// replies with the id of the cluster.
     FoundingQuery,
@@ -79,36 +79,6 @@ pub enum BusSubject {
     /// `muster.forwarded-query.<bbs>.<root>.<noun>.<verb>`: a query for a further page. A BBS forwards the
     /// query to the BBS that holds the matching snapshot of the World (the state folded from the log).
     ForwardedQuery(ServiceId, Caller, QueryVerb),
-}
-
-/// Role with an elected leader, as it appears in subjects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LeaderRole {
-    Bbs,
-    Auctioneer,
-}
-
-impl From<Role> for LeaderRole {
-    fn from(role: Role) -> Self {
-        match role {
-            Role::Bbs => Self::Bbs,
-            Role::Auctioneer => Self::Auctioneer,
-        }
-    }
-}
-
-impl LeaderRole {
-    /// Every role.
-    pub const ALL: [Self; 2] = [Self::Bbs, Self::Auctioneer];
-
-    /// Returns the role as it appears in the subject.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Bbs => "bbs",
-            Self::Auctioneer => "auctioneer",
-        }
-    }
 }
 
 impl BusSubject {
@@ -153,14 +123,12 @@ impl BusSubject {
                 find_verb(AuctioneerVerb::ALL, |of| of.as_str().to_owned(), verb).map(Self::Auctioneer)
             }
             [ROOT, LEADER_HEARTBEAT, role] => {
-                find_verb(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::LeaderHeartbeat)
+                find_verb(Role::ALL, |of| of.as_str().to_owned(), role).map(Self::LeaderHeartbeat)
             }
             [ROOT, "elected", role] => {
-                find_verb(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Elected)
+                find_verb(Role::ALL, |of| of.as_str().to_owned(), role).map(Self::Elected)
             }
-            [ROOT, "alive", role] => {
-                find_verb(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Alive)
-            }
+            [ROOT, "alive", role] => find_verb(Role::ALL, |of| of.as_str().to_owned(), role).map(Self::Alive),
             [ROOT, FOUNDING, "query"] => Ok(Self::FoundingQuery),
             [ROOT, FOUNDING, "reply"] => Ok(Self::FoundingReply),
             [ROOT, "query", ref asked @ ..] => {
@@ -275,7 +243,7 @@ pub enum BusPattern {
     /// Reports of all auctioneers.
     Auctioneers,
     /// Leader heartbeats of a role.
-    LeaderHeartbeats(LeaderRole),
+    LeaderHeartbeats(Role),
     /// Elections of both roles.
     Elected,
     /// Status messages of leaders and standbys of both roles.

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use crate::Timestamp;
 use crate::names::{CellId, ClusterId, ServiceId};
@@ -32,6 +33,8 @@ pub struct Terms {
 }
 
 /// A role with one leader.
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -39,6 +42,17 @@ pub enum Role {
     Bbs,
     /// The auctioneer, which places work.
     Auctioneer,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: &[Self] = Self::VARIANTS;
+
+    /// Returns the role as it appears in subjects.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        self.into_str()
+    }
 }
 
 /// Event of the cluster.

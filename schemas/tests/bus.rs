@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use schemas::Code;
-use schemas::bus::{BusPattern, BusSubject, LeaderRole};
+use schemas::bus::{BusPattern, BusSubject};
 use schemas::caller::Caller;
+use schemas::cluster::Role;
 use schemas::names::{CellId, ClientName, Domain, ServiceId};
 use schemas::verb::{AuctioneerVerb, ClientVerb, OperatorVerb, QueryVerb, RepVerb};
 
@@ -32,24 +33,23 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
     prop_oneof![
         (domain(), client()).prop_map(|(domain, client)| BusSubject::Seal(domain, client)),
         (domain(), client()).prop_map(|(domain, client)| BusSubject::ExecIo(domain, client)),
-        (domain(), client(), select(&ClientVerb::ALL[..]))
+        (domain(), client(), select(ClientVerb::ALL))
             .prop_map(|(domain, client, verb)| BusSubject::Client(domain, client, verb)),
-        (client(), select(&OperatorVerb::ALL[..]))
+        (client(), select(OperatorVerb::ALL))
             .prop_map(|(operator, verb)| BusSubject::Operator(operator, verb)),
         cell().prop_map(BusSubject::Report),
         cell().prop_map(BusSubject::Attach),
         cell().prop_map(BusSubject::Leave),
         cell().prop_map(BusSubject::Heartbeat),
-        (cell(), select(&RepVerb::ALL[..])).prop_map(|(cell, verb)| BusSubject::Rep(cell, verb)),
-        select(&AuctioneerVerb::ALL[..]).prop_map(BusSubject::Auctioneer),
-        select(&LeaderRole::ALL[..]).prop_map(BusSubject::LeaderHeartbeat),
-        select(&LeaderRole::ALL[..]).prop_map(BusSubject::Elected),
-        select(&LeaderRole::ALL[..]).prop_map(BusSubject::Alive),
+        (cell(), select(RepVerb::ALL)).prop_map(|(cell, verb)| BusSubject::Rep(cell, verb)),
+        select(AuctioneerVerb::ALL).prop_map(BusSubject::Auctioneer),
+        select(Role::ALL).prop_map(BusSubject::LeaderHeartbeat),
+        select(Role::ALL).prop_map(BusSubject::Elected),
+        select(Role::ALL).prop_map(BusSubject::Alive),
         Just(BusSubject::FoundingQuery),
         Just(BusSubject::FoundingReply),
-        (any_caller(), select(&QueryVerb::ALL[..]))
-            .prop_map(|(caller, verb)| BusSubject::Query(caller, verb)),
-        (name(), any_caller(), select(&QueryVerb::ALL[..])).prop_map(|(bbs, caller, verb)| {
+        (any_caller(), select(QueryVerb::ALL)).prop_map(|(caller, verb)| BusSubject::Query(caller, verb)),
+        (name(), any_caller(), select(QueryVerb::ALL)).prop_map(|(bbs, caller, verb)| {
             BusSubject::ForwardedQuery(ServiceId::new(&bbs).unwrap(), caller, verb)
         }),
     ]

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use schemas::bus::{BusPattern, BusSubject, INBOX_ROOT, Inbox, InboxKind, LeaderRole};
+use schemas::bus::{BusPattern, BusSubject, INBOX_ROOT, Inbox, InboxKind};
 use schemas::caller::Caller;
+use schemas::cluster;
 use schemas::feed::ALL_EVENTS;
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::reach::Reach;
@@ -94,7 +95,7 @@ fn caller_rights(caller: Caller, more: &[String]) -> (Vec<String>, Vec<String>, 
 }
 
 /// Returns the subjects on which the leader and the standbys of a role publish heartbeats and status.
-fn leadership_subjects(role: LeaderRole) -> Vec<String> {
+fn leadership_subjects(role: cluster::Role) -> Vec<String> {
     [BusSubject::LeaderHeartbeat(role), BusSubject::Elected(role), BusSubject::Alive(role)]
         .map(|of| of.to_string())
         .to_vec()
@@ -115,7 +116,7 @@ impl Role {
                 [
                     vec![Reach::Auctioneers.to_string(), Reach::Orders(RepVerb::Perform).to_string()],
                     vec![BusSubject::FoundingReply.to_string()],
-                    leadership_subjects(LeaderRole::Auctioneer),
+                    leadership_subjects(cluster::Role::Auctioneer),
                     vec![queries(Caller::Auctioneer)],
                     stream_read_requests(),
                     stream_follow_requests(),
@@ -123,7 +124,10 @@ impl Role {
                 .concat(),
                 [
                     vec![BusPattern::Heartbeats.to_string(), BusSubject::FoundingQuery.to_string()],
-                    LeaderRole::ALL.map(|role| BusPattern::LeaderHeartbeats(role).to_string()).to_vec(),
+                    cluster::Role::ALL
+                        .iter()
+                        .map(|role| BusPattern::LeaderHeartbeats(*role).to_string())
+                        .collect(),
                     inboxes(&[InboxKind::Auctioneer, InboxKind::AuctioneerReader]),
                 ]
                 .concat(),
@@ -207,7 +211,7 @@ fn bbs_publishes() -> Vec<String> {
     ];
     [
         orders.map(|verb| Reach::Orders(verb).to_string()).to_vec(),
-        leadership_subjects(LeaderRole::Bbs),
+        leadership_subjects(cluster::Role::Bbs),
         vec![queries(Caller::Bbs), Reach::ForwardedQueries.to_string()],
         vec![ALL_EVENTS.to_owned(), BusSubject::FoundingReply.to_string()],
         inboxes(&answered),
@@ -223,7 +227,7 @@ fn bbs_subscribes() -> Vec<String> {
         BusPattern::Reports,
         BusPattern::Heartbeats,
         BusPattern::Auctioneers,
-        BusPattern::LeaderHeartbeats(LeaderRole::Bbs),
+        BusPattern::LeaderHeartbeats(cluster::Role::Bbs),
         BusPattern::Alive,
         BusPattern::Queries,
     ];

@@ -12,7 +12,6 @@ use cli_base::output::RenderOptions;
 use cli_base::table::{Cell, Table, facts, painted_state};
 use explain::monitors::MonitorFailure;
 use explain::names::Names;
-use schemas::cluster::Role;
 use schemas::definition::Mode;
 use schemas::names::{DefinitionId, ServiceId};
 use schemas::query::{
@@ -494,10 +493,7 @@ pub(crate) fn services(all: &Services, look: RenderOptions) -> String {
     for row in &all.rows {
         table.row(vec![
             Cell::text(&row.id),
-            Cell::text(match row.role {
-                Role::Bbs => "bbs",
-                Role::Auctioneer => "auctioneer",
-            }),
+            Cell::text(row.role.as_str()),
             Cell::state(if row.leads { "LEADS" } else { "STANDBY" }),
             Cell::number(row.term),
             Cell::text(&row.program.host),

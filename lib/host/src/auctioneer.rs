@@ -8,7 +8,7 @@ use bus::Bus;
 use journal::{Journal, StoredEntry};
 use projections::Reader;
 use projections::reader::{self, ReadMessage};
-use schemas::bus::{BusPattern, BusSubject, LeaderRole};
+use schemas::bus::{BusPattern, BusSubject};
 use schemas::cluster::Role;
 use schemas::message::Program;
 use schemas::names::ServiceId;
@@ -40,7 +40,7 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), RunError> {
     loop {
-        let listening = ElectionListener::subscribe(&bus, LeaderRole::Auctioneer, who.0.clone()).await?;
+        let listening = ElectionListener::subscribe(&bus, Role::Auctioneer, who.0.clone()).await?;
         let Some(log) = quarantine::current_cluster_log(&journal, &stop).await? else { return Ok(()) };
         listening.set_leader(log.leader(Role::Auctioneer));
         let cluster_id = log.cluster_id();
@@ -82,7 +82,7 @@ async fn run_machine(
     let machine = Auctioneer::with_world(who.0.clone(), Settings::default(), world);
     let mut machine = machine.with_election(listening.into_election());
     let beating = PresencePublisher::new(bus.clone(), Role::Auctioneer, who);
-    let services = Arc::new((ServiceClient::new(bus), LeaderHeartbeats::new(LeaderRole::Auctioneer)));
+    let services = Arc::new((ServiceClient::new(bus), LeaderHeartbeats::new(Role::Auctioneer)));
     let act = |effect| perform(effect, &services, &inputs);
     let beside = (|standing, may_lead| beating.say(standing, may_lead, None), AuctioneerObserver(watch));
     drive(&mut machine, &mut receiver, ends, act, beside).await;
@@ -132,8 +132,7 @@ fn input(reader: &mut Reader, recorded: StoredEntry) -> Result<Option<Input>, Un
 
 async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), bus::BusError> {
     let mut heartbeats = bus.subscribe(&BusPattern::Heartbeats.to_string(), None).await?;
-    let mut beats =
-        bus.subscribe(&BusPattern::LeaderHeartbeats(LeaderRole::Auctioneer).to_string(), None).await?;
+    let mut beats = bus.subscribe(&BusPattern::LeaderHeartbeats(Role::Auctioneer).to_string(), None).await?;
     let (to_machine, machine) = (inputs.clone(), inputs.clone());
     tokio::spawn(async move {
         while let Some(incoming) = heartbeats.next().await {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use projections::cluster_log::{QuarantineOrder, QuarantinedPositions};
 use projections::{Observed, Reader, WorldSnapshot};
 use schemas::action::Secret;
-use schemas::bus::{BusSubject, LeaderRole};
+use schemas::bus::BusSubject;
 use schemas::cluster::Role;
 use schemas::codec::Form;
 use schemas::limits::{QUARANTINE_REASONS, REFUSALS_WAITING};
@@ -107,7 +107,7 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), RunError> {
     loop {
-        let listening = ElectionListener::subscribe(&lines.bus, LeaderRole::Bbs, settings.id.clone()).await?;
+        let listening = ElectionListener::subscribe(&lines.bus, Role::Bbs, settings.id.clone()).await?;
         let Some(log) = quarantine::current_cluster_log(&lines.journal, &stop).await? else {
             return Ok(());
         };
@@ -167,7 +167,7 @@ async fn run_machine(
         keys: own.keys,
         watch,
         leading: Mutex::new(CancellationToken::new()),
-        beats: LeaderHeartbeats::new(LeaderRole::Bbs),
+        beats: LeaderHeartbeats::new(Role::Bbs),
         reader: Mutex::new(of_cluster),
         followed: watch::Sender::new(position),
         followed_bytes: AtomicU64::new(0),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bus::{Bus, BusError, Subscription};
 use election::{Election, HEARTBEAT_INTERVAL};
 use parking_lot::Mutex;
-use schemas::bus::{BusPattern, LeaderRole};
-use schemas::cluster::Leader;
+use schemas::bus::BusPattern;
+use schemas::cluster::{Leader, Role};
 use schemas::codec;
 use schemas::message::LeaderHeartbeat;
 use schemas::names::ServiceId;
@@ -27,7 +27,7 @@ impl ElectionListener {
     ///
     /// # Errors
     /// The bus cannot be subscribed to.
-    pub(super) async fn subscribe(bus: &Bus, role: LeaderRole, id: ServiceId) -> Result<Self, BusError> {
+    pub(super) async fn subscribe(bus: &Bus, role: Role, id: ServiceId) -> Result<Self, BusError> {
         let beats = bus.subscribe(&BusPattern::LeaderHeartbeats(role).to_string(), None).await?;
         let election = Arc::new(Mutex::new(Election::new(id)));
         let ends = CancellationToken::new();

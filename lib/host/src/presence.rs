@@ -3,7 +3,7 @@
 
 use bus::Bus;
 use parking_lot::Mutex;
-use schemas::bus::{BusSubject, LeaderRole};
+use schemas::bus::BusSubject;
 use schemas::cluster::Role;
 use schemas::codec::{self, Form};
 use schemas::message::{LeaderHeartbeat, LeadershipStatus, Program, ServiceStatus};
@@ -19,13 +19,13 @@ const ELECTION_NOTICES: u32 = 3;
 /// Sender of leader heartbeats.
 #[derive(Debug)]
 pub(super) struct LeaderHeartbeats {
-    role: LeaderRole,
+    role: Role,
     /// Term of the last heartbeat, and the number of heartbeats in this term.
     sent: Mutex<(u64, u32)>,
 }
 
 impl LeaderHeartbeats {
-    pub(super) const fn new(role: LeaderRole) -> Self {
+    pub(super) const fn new(role: Role) -> Self {
         Self { role, sent: Mutex::new((0, 0)) }
     }
 
@@ -76,7 +76,7 @@ impl PresencePublisher {
         let Self { bus, role, id, program } = self;
         let (id, program, clock) = (id.clone(), program.clone(), clock::now());
         let alive = ServiceStatus { id, role: *role, program, leadership, clock, may_lead, append_problem };
-        let subject = BusSubject::Alive(LeaderRole::from(*role)).to_string();
+        let subject = BusSubject::Alive(*role).to_string();
         let (bus, bytes) = (bus.clone(), codec::encode(Form::Json, &alive));
         run_or_spawn(async move {
             if let Err(error) = bus.publish(&subject, bytes.into()).await {

@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 use bbs::Input;
 use bus::{Bus, BusError, Incoming};
-use schemas::bus::{BusPattern, BusSubject, LeaderRole};
+use schemas::bus::{BusPattern, BusSubject};
+use schemas::cluster::Role;
 use schemas::codec;
 use schemas::message::ServiceStatus;
 use tokio_util::sync::CancellationToken;
@@ -42,7 +43,7 @@ pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Re
         bus,
         driver,
         ends,
-        &BusPattern::LeaderHeartbeats(LeaderRole::Bbs),
+        &BusPattern::LeaderHeartbeats(Role::Bbs),
         None,
         |driver, incoming| async move {
             if let Ok((beat, _)) = codec::decode(&incoming.payload) {
@@ -55,7 +56,7 @@ pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Re
     subscribe_to(bus, driver, ends, &BusPattern::Alive, None, |driver, incoming| async move {
         if let (Ok(BusSubject::Alive(role)), Ok((alive, _))) =
             (BusSubject::parse(&incoming.subject), codec::decode::<ServiceStatus>(&incoming.payload))
-            && role == LeaderRole::from(alive.role)
+            && role == alive.role
         {
             driver.feed(Input::Alive(alive)).await;
         }
