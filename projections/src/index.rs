@@ -584,7 +584,7 @@ impl Index {
     /// Applies the change of a process or task as a whole.
     pub(crate) fn change_aggregate(
         &mut self,
-        subject: impl FnOnce() -> Subject,
+        shards: u16,
         which: impl FnOnce() -> Due,
         before: AggregateFacts,
         after: AggregateFacts,
@@ -607,7 +607,7 @@ impl Index {
         }
         if (before.forget_at, before.evaluation_expires_at) != (after.forget_at, after.evaluation_expires_at)
         {
-            let subject = subject();
+            let subject = which.subject(shards);
             self.gone.change(&subject, &which, before.forget_at, after.forget_at);
             self.evaluated.change(
                 &subject,

@@ -201,8 +201,7 @@ impl World {
     /// Returns processes in order of their guids, starting after `after`. The result includes removed
     /// processes that are only remembered; use [`Process::is_gone`] to filter them out.
     pub fn processes_from(&self, after: Option<&ProcessGuid>) -> impl Iterator<Item = &Process> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.processes.range::<_, ProcessGuid>((from, Bound::Unbounded)).map(|(_, process)| &**process)
+        values_after(&self.processes, after)
     }
 
     /// Returns a task, even if it was deleted and is only remembered (its `state` is `None`).
@@ -214,8 +213,7 @@ impl World {
     /// Returns tasks in order of their guids, starting after `after`. The result includes deleted tasks that
     /// are only remembered; their state is `None`.
     pub fn tasks_from(&self, after: Option<&TaskGuid>) -> impl Iterator<Item = &Task> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.tasks.range::<_, TaskGuid>((from, Bound::Unbounded)).map(|(_, task)| &**task)
+        values_after(&self.tasks, after)
     }
 
     /// Returns a periodic task, even if it was removed and is only remembered.
@@ -227,8 +225,7 @@ impl World {
     /// Returns periodic tasks in order of their guids, starting after `after`. The result includes removed
     /// periodic tasks that are only remembered; use [`Periodic::is_removed`] to filter them out.
     pub fn periodics_from(&self, after: Option<&PeriodicGuid>) -> impl Iterator<Item = &Periodic> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.periodics.range::<_, PeriodicGuid>((from, Bound::Unbounded)).map(|(_, periodic)| &**periodic)
+        values_after(&self.periodics, after)
     }
 
     /// Returns the existing tasks that a periodic task launched, in order of their guids.
@@ -249,9 +246,7 @@ impl World {
         &self,
         after: Option<&ParameterisedGuid>,
     ) -> impl Iterator<Item = &Parameterised> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let range = self.parameterised.range::<_, ParameterisedGuid>((from, Bound::Unbounded));
-        range.map(|(_, known)| &**known)
+        values_after(&self.parameterised, after)
     }
 
     /// Returns the existing tasks that were dispatched from a parameterised task, in order of their guids.
@@ -522,13 +517,8 @@ impl World {
             let place = process.slot(&place).map_or(place, |slot| slot.place.clone());
             self.index.change(&WorkRef::Lrp(ActualLrpKey::new(guid.clone(), place)), before, after);
         }
-        let subject = || Subject::of_process(guid, shards);
-        self.index.change_aggregate(
-            subject,
-            || Due::Process(guid.clone()),
-            whole,
-            AggregateFacts::of_process(process),
-        );
+        let after = AggregateFacts::of_process(process);
+        self.index.change_aggregate(shards, || Due::Process(guid.clone()), whole, after);
     }
 
     fn fold_task(&mut self, guid: &TaskGuid, decision: &Decision, tell: HistorySink<'_>) {
@@ -562,13 +552,8 @@ impl World {
         share::share_task(&mut task, &self.index.on_cell);
         let after = Facts::of_task(Some(&task));
         self.index.change(&WorkRef::Task(guid.clone()), &before, &after);
-        let subject = || Subject::of_task(guid, shards);
-        self.index.change_aggregate(
-            subject,
-            || Due::Task(guid.clone()),
-            whole,
-            AggregateFacts::of_task(&task),
-        );
+        let after = AggregateFacts::of_task(&task);
+        self.index.change_aggregate(shards, || Due::Task(guid.clone()), whole, after);
         self.tasks.insert(guid.clone(), Arc::new(task));
     }
 
@@ -589,9 +574,8 @@ impl World {
         periodic.last_decision = self.position;
         self.shared.enter(&mut periodic.domain);
         self.index.change_usage(used, Some((&periodic.domain, record_usage(!periodic.is_removed()))));
-        let subject = || Subject::of_periodic(guid, shards);
         let after = AggregateFacts::of_periodic(&periodic);
-        self.index.change_aggregate(subject, || Due::Periodic(guid.clone()), whole, after);
+        self.index.change_aggregate(shards, || Due::Periodic(guid.clone()), whole, after);
         self.periodics.insert(guid.clone(), Arc::new(periodic));
     }
 
@@ -612,9 +596,8 @@ impl World {
         known.last_decision = self.position;
         self.shared.enter(&mut known.domain);
         self.index.change_usage(used, Some((&known.domain, record_usage(!known.is_removed()))));
-        let subject = || Subject::of_parameterised(guid, shards);
         let after = AggregateFacts::of_parameterised(&known);
-        self.index.change_aggregate(subject, || Due::Parameterised(guid.clone()), whole, after);
+        self.index.change_aggregate(shards, || Due::Parameterised(guid.clone()), whole, after);
         self.parameterised.insert(guid.clone(), Arc::new(known));
     }
 
@@ -770,13 +753,8 @@ impl World {
             let work = WorkRef::Lrp(ActualLrpKey::new(guid.clone(), slot.place.clone()));
             self.index.change(&work, &Facts::default(), &facts);
         }
-        let (subject, which) = (|| Subject::of_process(&guid, shards), || Due::Process(guid.clone()));
-        self.index.change_aggregate(
-            subject,
-            which,
-            AggregateFacts::default(),
-            AggregateFacts::of_process(&process),
-        );
+        let facts = AggregateFacts::of_process(&process);
+        self.index.change_aggregate(shards, || Due::Process(guid.clone()), AggregateFacts::default(), facts);
         self.index.add_usage(&process.domain, process_usage(&process));
         self.processes.insert(guid, Arc::new(process));
     }
@@ -785,13 +763,8 @@ impl World {
     pub(crate) fn add_periodic(&mut self, mut periodic: Periodic) {
         let (guid, shards) = (periodic.guid.clone(), self.shards());
         self.shared.enter(&mut periodic.domain);
-        let (subject, which) = (|| Subject::of_periodic(&guid, shards), || Due::Periodic(guid.clone()));
-        self.index.change_aggregate(
-            subject,
-            which,
-            AggregateFacts::default(),
-            AggregateFacts::of_periodic(&periodic),
-        );
+        let facts = AggregateFacts::of_periodic(&periodic);
+        self.index.change_aggregate(shards, || Due::Periodic(guid.clone()), AggregateFacts::default(), facts);
         self.index.add_usage(&periodic.domain, record_usage(!periodic.is_removed()));
         self.periodics.insert(guid, Arc::new(periodic));
     }
@@ -801,14 +774,8 @@ impl World {
     pub(crate) fn add_parameterised(&mut self, mut known: Parameterised) {
         let (guid, shards) = (known.guid.clone(), self.shards());
         self.shared.enter(&mut known.domain);
-        let (subject, which) =
-            (|| Subject::of_parameterised(&guid, shards), || Due::Parameterised(guid.clone()));
-        self.index.change_aggregate(
-            subject,
-            which,
-            AggregateFacts::default(),
-            AggregateFacts::of_parameterised(&known),
-        );
+        let (which, facts) = (|| Due::Parameterised(guid.clone()), AggregateFacts::of_parameterised(&known));
+        self.index.change_aggregate(shards, which, AggregateFacts::default(), facts);
         self.index.add_usage(&known.domain, record_usage(!known.is_removed()));
         self.parameterised.insert(guid, Arc::new(known));
     }
@@ -821,16 +788,17 @@ impl World {
         share::share_task(&mut task, &self.index.on_cell);
         let facts = Facts::of_task(Some(&task));
         self.index.change(&WorkRef::Task(guid.clone()), &Facts::default(), &facts);
-        let (subject, which) = (|| Subject::of_task(&guid, shards), || Due::Task(guid.clone()));
-        self.index.change_aggregate(
-            subject,
-            which,
-            AggregateFacts::default(),
-            AggregateFacts::of_task(&task),
-        );
+        let facts = AggregateFacts::of_task(&task);
+        self.index.change_aggregate(shards, || Due::Task(guid.clone()), AggregateFacts::default(), facts);
         self.index.add_usage(&task.domain, record_usage(task.state.is_some()));
         self.tasks.insert(guid, Arc::new(task));
     }
+}
+
+/// Returns the values of a map in order of their keys, starting after `after`.
+fn values_after<'a, K: Ord, V>(map: &'a OrdMap<K, Arc<V>>, after: Option<&K>) -> impl Iterator<Item = &'a V> {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    map.range::<_, K>((from, Bound::Unbounded)).map(|(_, value)| &**value)
 }
 
 /// Returns the share of a process in the usage of its domain.

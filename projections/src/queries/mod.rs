@@ -130,43 +130,32 @@ impl Query {
     /// Returns the filter of a list query, or `None` if the query shows one thing.
     #[must_use]
     pub const fn filter(&self) -> Option<&Filter> {
-        match self {
-            Self::Lrps(filter)
-            | Self::Instances(filter)
-            | Self::EndedInstances(filter)
-            | Self::Tasks(filter)
-            | Self::EndedTasks(filter)
-            | Self::Periodics(filter)
-            | Self::Parameterised(filter)
-            | Self::Domains(filter)
-            | Self::Cells(filter)
-            | Self::Evaluations(filter)
-            | Self::Cluster(filter)
-            | Self::Status(filter) => Some(filter),
-            Self::Lrp(_)
-            | Self::Instance(_)
-            | Self::Task(_)
-            | Self::Periodic(_)
-            | Self::ParameterisedOne(_)
-            | Self::Cell(_)
-            | Self::DomainUse(_)
-            | Self::Evaluation(_) => None,
+        match self.request() {
+            Ok(filter) => Some(filter),
+            Err(_) => None,
         }
     }
 
     /// Returns the minimum position of the answer, or `None` if any position is sufficient.
     #[must_use]
     pub const fn at_least(&self) -> Option<Position> {
-        self.position_bounds().0
+        match self.request() {
+            Ok(filter) => filter.at_least,
+            Err(show) => show.at_least,
+        }
     }
 
     /// Returns the past position or time that the query is about, or `None` for the present.
     #[must_use]
     pub const fn as_of(&self) -> Option<AsOf> {
-        self.position_bounds().1
+        match self.request() {
+            Ok(filter) => filter.as_of,
+            Err(show) => show.as_of,
+        }
     }
 
-    const fn position_bounds(&self) -> (Option<Position>, Option<AsOf>) {
+    /// Returns the filter of a list query, or else the request for one thing.
+    const fn request(&self) -> Result<&Filter, &Show> {
         match self {
             Self::Lrps(filter)
             | Self::Instances(filter)
@@ -179,7 +168,7 @@ impl Query {
             | Self::Cells(filter)
             | Self::Evaluations(filter)
             | Self::Cluster(filter)
-            | Self::Status(filter) => (filter.at_least, filter.as_of),
+            | Self::Status(filter) => Ok(filter),
             Self::Lrp(show)
             | Self::Instance(show)
             | Self::Task(show)
@@ -187,7 +176,7 @@ impl Query {
             | Self::ParameterisedOne(show)
             | Self::Cell(show)
             | Self::DomainUse(show)
-            | Self::Evaluation(show) => (show.at_least, show.as_of),
+            | Self::Evaluation(show) => Err(show),
         }
     }
 
