@@ -114,6 +114,17 @@ impl Table {
         Self { headers: headers.iter().map(ToString::to_string).collect(), rows: vec![], fit: Fit::Content }
     }
 
+    /// Creates a table with a row for each item.
+    pub fn with_rows<T, const N: usize>(
+        headers: [&str; N],
+        items: impl IntoIterator<Item = T>,
+        mut cells: impl FnMut(T) -> [Cell; N],
+    ) -> Self {
+        let mut table = Self::new(&headers);
+        items.into_iter().for_each(|item| table.row(cells(item).into()));
+        table
+    }
+
     /// Adds a row with one cell per column.
     pub fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(cells);

@@ -176,17 +176,16 @@ fn print_result(judged: &VerificationResult, output: Output) -> Result<(), Failu
 }
 
 fn table(findings: &[Finding]) -> Table {
-    let mut table = Table::new(&["POSITION", "KIND", "TARGET", "FINDING"]);
-    for finding in findings {
+    let headers = ["POSITION", "KIND", "TARGET", "FINDING"];
+    Table::with_rows(headers, findings, |finding| {
         let about = Some(&finding.target).filter(|about| !about.is_empty());
-        table.row(vec![
+        [
             Cell::text(finding.position_text()),
             Cell::text(finding.kind),
             Cell::optional(about),
             Cell::text(&finding.detail),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 fn parse_key(text: &str) -> Result<PublicKey, InvalidValue> {

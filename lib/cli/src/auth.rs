@@ -237,11 +237,10 @@ fn show_renewed(renewed: &[RenewedCertificate], global: &Global) -> Result<(), F
         |one: &RenewedCertificate| RenewedRow { certificate: one.file.clone(), expires_at: one.expires_at };
     let rows: Vec<RenewedRow> = renewed.iter().map(row).collect();
     Output::new(global).write_rows(&rows, |rows, _| {
-        let mut table = Table::new(&["CERTIFICATE", "EXPIRES"]);
-        for RenewedRow { certificate, expires_at } in rows {
-            table.row(vec![Cell::text(certificate.display()), Cell::text(expires_at)]);
-        }
-        table
+        let headers = ["CERTIFICATE", "EXPIRES"];
+        Table::with_rows(headers, rows, |RenewedRow { certificate, expires_at }| {
+            [Cell::text(certificate.display()), Cell::text(expires_at)]
+        })
     })
 }
 
@@ -317,11 +316,10 @@ fn user_row<'a>(user: &'a User, store: &Store) -> UserRow<'a> {
 fn list(store: &Store, global: &Global) -> Result<(), Failure> {
     let rows: Vec<UserRow<'_>> = store.users().iter().map(|user| user_row(user, store)).collect();
     Output::new(global).write_rows(&rows, |rows, _| {
-        let mut table = Table::new(&["USER", "ROLE", "NKEY"]);
-        for UserRow { name, role, nkey, .. } in rows {
-            table.row(vec![Cell::text(name), Cell::text(role), Cell::text(nkey)]);
-        }
-        table
+        let headers = ["USER", "ROLE", "NKEY"];
+        Table::with_rows(headers, rows, |UserRow { name, role, nkey, .. }| {
+            [Cell::text(name), Cell::text(role), Cell::text(nkey)]
+        })
     })
 }
 

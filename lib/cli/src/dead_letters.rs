@@ -88,16 +88,15 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
         ));
     }
     output.write_rows(&letters, |letters, _| {
-        let mut table = Table::new(&["position", "state", "subject", "reason"]);
-        for letter in letters {
-            table.row(vec![
+        let headers = ["position", "state", "subject", "reason"];
+        Table::with_rows(headers, letters, |letter| {
+            [
                 Cell::number(letter.position),
                 Cell::text(if letter.stops { "blocking" } else { "quarantined" }),
                 Cell::text(&letter.subject),
                 Cell::text(words::one_line(&letter.why)),
-            ]);
-        }
-        table
+            ]
+        })
     })
 }
 

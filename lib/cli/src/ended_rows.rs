@@ -17,9 +17,8 @@ use super::find;
 /// Returns the table of ended instances.
 pub(crate) fn instance_table(rows: &[EndedInstanceRow], look: RenderOptions) -> Table {
     let headers = ["INSTANCE", "ID", "CELL", "ENDED", "RAN", "OUTCOME", "EXIT", "CRASHES", "NOTE"];
-    let mut table = Table::new(&headers);
-    for row in rows {
-        table.row(vec![
+    Table::with_rows(headers, rows, |row| {
+        [
             Cell::text(name(row)),
             Cell::text(short_id(&row.instance_guid, look.full_ids)),
             Cell::text(&row.cell_id),
@@ -29,9 +28,8 @@ pub(crate) fn instance_table(rows: &[EndedInstanceRow], look: RenderOptions) -> 
             Cell::optional(row.exit_status),
             if row.end_kind == EndKind::Crashed { Cell::number(row.crash_count) } else { Cell::None },
             Cell::optional(end_reason(row)),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Formats an ended instance, including the command that shows its log.
@@ -57,10 +55,10 @@ pub(crate) fn describe_instance(row: &EndedInstanceRow, look: RenderOptions) -> 
 
 /// Returns the table of ended tasks.
 pub(crate) fn task_table(rows: &[EndedTaskRow], look: RenderOptions) -> Table {
-    let mut table = Table::new(&["TASK", "DOMAIN", "OUTCOME", "CELL", "ENDED", "RAN", "RESOLVED", "NOTE"]);
-    for row in rows {
+    let headers = ["TASK", "DOMAIN", "OUTCOME", "CELL", "ENDED", "RAN", "RESOLVED", "NOTE"];
+    Table::with_rows(headers, rows, |row| {
         let note = row.failure_reason.as_ref().or(row.result.as_ref());
-        table.row(vec![
+        [
             Cell::text(&row.task_guid),
             Cell::text(&row.domain),
             Cell::state(if row.failed { "FAILED" } else { "SUCCEEDED" }),
@@ -69,9 +67,8 @@ pub(crate) fn task_table(rows: &[EndedTaskRow], look: RenderOptions) -> Table {
             Cell::optional(row.duration_ms.map(format_duration)),
             Cell::text(if row.resolved { "yes" } else { "expired" }),
             Cell::optional(note.filter(|note| !note.is_empty())),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Returns the ended instance whose guid has this prefix or suffix. `None` if the history contains none.

@@ -265,11 +265,10 @@ fn branch(
 
 /// Returns the table of evaluations.
 fn table(rows: &[EvaluationRow], look: RenderOptions) -> Table {
-    let mut table =
-        Table::new(&["EVALUATION", "TARGET", "DOMAIN", "CAUSE", "STATE", "PLACED", "LEFT", "AGE", "NOTE"]);
-    for row in rows {
+    let headers = ["EVALUATION", "TARGET", "DOMAIN", "CAUSE", "STATE", "PLACED", "LEFT", "AGE", "NOTE"];
+    Table::with_rows(headers, rows, |row| {
         let one = &row.evaluation;
-        table.row(vec![
+        [
             Cell::text(short_id(&one.id, look.full_ids)),
             Cell::text(&row.subject),
             Cell::text(&row.domain),
@@ -279,9 +278,8 @@ fn table(rows: &[EvaluationRow], look: RenderOptions) -> Table {
             Cell::number(row.remaining),
             Cell::text(age(look.now, one.created_at)),
             Cell::optional(note(one)),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Returns the reason for the state of an evaluation.

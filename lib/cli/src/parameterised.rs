@@ -312,7 +312,7 @@ fn row_matches(row: &ParameterisedRow, desired: &DesiredParameterised) -> bool {
 
 /// Builds the table of parameterised tasks.
 fn table(rows: &[ParameterisedRow], look: RenderOptions) -> Table {
-    let mut table = Table::new(&[
+    let headers = [
         "PARAMETERISED",
         "DOMAIN",
         "PAYLOAD",
@@ -322,9 +322,9 @@ fn table(rows: &[ParameterisedRow], look: RenderOptions) -> Table {
         "WAITING",
         "DISPATCHED",
         "LAST",
-    ]);
-    for row in rows {
-        table.row(vec![
+    ];
+    Table::with_rows(headers, rows, |row| {
+        [
             Cell::text(&row.parameterised_guid),
             Cell::text(&row.domain),
             Cell::text(payload_word(row.payload)),
@@ -334,9 +334,8 @@ fn table(rows: &[ParameterisedRow], look: RenderOptions) -> Table {
             Cell::text(row.waiting),
             Cell::text(row.dispatched),
             Cell::optional(row.last.as_ref().map(|last| format!("{} ago", age(look.now, last.at)))),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 const fn payload_word(rule: PayloadRule) -> &'static str {

@@ -178,11 +178,10 @@ async fn desire_or_update(
 
 /// Builds the table of periodic tasks.
 fn table(rows: &[PeriodicRow], look: RenderOptions) -> Table {
-    let mut table = Table::new(&[
-        "PERIODIC", "DOMAIN", "STATE", "CRON", "ZONE", "NEXT", "LAST", "RUNNING", "LAUNCHED", "SKIPPED",
-    ]);
-    for row in rows {
-        table.row(vec![
+    let headers =
+        ["PERIODIC", "DOMAIN", "STATE", "CRON", "ZONE", "NEXT", "LAST", "RUNNING", "LAUNCHED", "SKIPPED"];
+    Table::with_rows(headers, rows, |row| {
+        [
             Cell::text(&row.periodic_guid),
             Cell::text(&row.domain),
             Cell::state(row.state.as_str()),
@@ -193,9 +192,8 @@ fn table(rows: &[PeriodicRow], look: RenderOptions) -> Table {
             Cell::text(row.running.len()),
             Cell::text(row.launched),
             Cell::text(row.skipped),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Formats the details of a periodic task.

@@ -143,8 +143,8 @@ fn process_text(planned: &PlannedProcess) -> String {
 }
 
 fn steps(all: &[Step]) -> Table {
-    let mut table = Table::new(&["TURN", "INSTANCE", "DOES", "CELL", "ZONE", "NOTE"]);
-    for Step { turn, process_guid, action: does } in all {
+    let headers = ["TURN", "INSTANCE", "DOES", "CELL", "ZONE", "NOTE"];
+    Table::with_rows(headers, all, |Step { turn, process_guid, action: does }| {
         let turn = if *turn == 0 { Cell::None } else { Cell::number(turn) };
         let name = |place: &Place| ActualLrpKey::new(process_guid.clone(), place.clone()).with_definition();
         let (name, does, cell, zone, note) = match does {
@@ -166,16 +166,15 @@ fn steps(all: &[Step]) -> Table {
                 (process_guid.to_string(), "pauses", None, None, Some(reason.clone()))
             }
         };
-        table.row(vec![
+        [
             turn,
             Cell::text(name),
             Cell::text(does),
             Cell::optional(cell),
             Cell::optional(zone),
             Cell::optional(note),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Formats the work that would be stopped.

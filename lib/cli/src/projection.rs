@@ -129,10 +129,9 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     let rows: Vec<_> =
         all.into_iter().map(|one| GenerationRow::from_generation(one, url, live, end)).collect();
     Output::new(global).write_rows(&rows, |rows, _| {
-        let mut table =
-            Table::new(&["generation", "state", "position", "behind", "cluster", "shape", "version"]);
-        for row in rows {
-            table.row(vec![
+        let headers = ["generation", "state", "position", "behind", "cluster", "shape", "version"];
+        Table::with_rows(headers, rows, |row| {
+            [
                 Cell::number(row.generation),
                 Cell::state(row.state),
                 Cell::number(row.position),
@@ -140,9 +139,8 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
                 Cell::optional(row.cluster_id.as_ref()),
                 Cell::text(&row.shape),
                 Cell::text(if row.is_current_shape { "this" } else { "another" }),
-            ]);
-        }
-        table
+            ]
+        })
     })
 }
 
@@ -215,16 +213,16 @@ async fn verify(url: &Url, global: &Global) -> Result<(), Failure> {
 }
 
 fn text(report: &Report, colour: bool) -> String {
-    let mut table = Table::new(&["table", "rows", "hash", "rows of the log", "same"]);
-    for row in &report.tables {
-        table.row(vec![
+    let headers = ["table", "rows", "hash", "rows of the log", "same"];
+    let table = Table::with_rows(headers, &report.tables, |row| {
+        [
             Cell::text(&row.table),
             Cell::number(row.rows),
             Cell::text(&row.hash),
             Cell::number(row.log_rows),
             Cell::text(if row.same { "yes" } else { "no" }),
-        ]);
-    }
+        ]
+    });
     let mut text = format!("at position {}\n{}", report.position, table.render(colour));
     for row in &report.tables {
         let mut say = |what: &str, rows: &[Map<String, Value>]| {

@@ -41,11 +41,10 @@ pub(crate) struct RolloutStatus {
 
 /// Builds the table of processes.
 pub(crate) fn lrps(rows: &[LrpRow], look: RenderOptions) -> Table {
-    let mut table = Table::new(&[
-        "PROCESS", "DOMAIN", "DESIRED", "RUNNING", "STARTING", "WAITING", "CRASHED", "NOTE", "CHANGED",
-    ]);
-    for row in rows {
-        table.row(vec![
+    let headers =
+        ["PROCESS", "DOMAIN", "DESIRED", "RUNNING", "STARTING", "WAITING", "CRASHED", "NOTE", "CHANGED"];
+    Table::with_rows(headers, rows, |row| {
+        [
             Cell::text(&row.process_guid),
             Cell::text(&row.domain),
             Cell::number(row.instances),
@@ -55,9 +54,8 @@ pub(crate) fn lrps(rows: &[LrpRow], look: RenderOptions) -> Table {
             Cell::number(row.crashed),
             lrp_note(row),
             Cell::text(age(look.now, row.changed_at)),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Returns the note on a removal or rollout in progress.
@@ -162,10 +160,9 @@ pub(crate) fn rollout(status: &RolloutStatus, look: RenderOptions) -> String {
 /// Builds the table of past rollouts.
 pub(crate) fn rollouts(all: &[PastRollout], look: RenderOptions) -> Table {
     let columns = ["ROLLOUT", "WHAT", "STATUS", "REPLACED", "BEGAN", "TOOK", "WHO", "NOTE"];
-    let mut table = Table::new(&columns);
-    for past in all {
+    Table::with_rows(columns, all, |past| {
         let until = past.ended_at.unwrap_or(look.now);
-        table.row(vec![
+        [
             Cell::number(past.number),
             Cell::text(rollout_name(past.kind, &past.target)),
             Cell::state(past.status),
@@ -174,9 +171,8 @@ pub(crate) fn rollouts(all: &[PastRollout], look: RenderOptions) -> Table {
             Cell::text(age(until, past.started_at)),
             Cell::text(&past.actor),
             Cell::optional(past.note()),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Formats a value as JSON, indented by two spaces.
@@ -288,10 +284,11 @@ fn ports(row: &InstanceRow) -> String {
 }
 
 /// Builds the table of tasks.
+#[must_use]
 pub fn tasks(rows: &[TaskRow], look: RenderOptions) -> Table {
-    let mut table = Table::new(&["TASK", "DOMAIN", "STATE", "OUTCOME", "CELL", "AGE", "NOTE"]);
-    for row in rows {
-        table.row(vec![
+    let headers = ["TASK", "DOMAIN", "STATE", "OUTCOME", "CELL", "AGE", "NOTE"];
+    Table::with_rows(headers, rows, |row| {
+        [
             Cell::text(&row.task_guid),
             Cell::text(&row.domain),
             Cell::state(row.state),
@@ -299,9 +296,8 @@ pub fn tasks(rows: &[TaskRow], look: RenderOptions) -> Table {
             Cell::optional(row.cell_id.as_ref()),
             Cell::text(age(look.now, row.since)),
             Cell::optional(task_note(row)),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Returns the outcome of a task. `None` if the task has not ended.
@@ -341,9 +337,9 @@ pub(crate) fn task(row: &TaskRow, look: RenderOptions) -> String {
 
 /// Builds the table of domains.
 pub(crate) fn domains(rows: &[DomainRow], look: RenderOptions) -> Table {
-    let mut table = Table::new(&["DOMAIN", "STATE", "REFRESHED", "EXPIRES"]);
-    for row in rows {
-        table.row(vec![
+    let headers = ["DOMAIN", "STATE", "REFRESHED", "EXPIRES"];
+    Table::with_rows(headers, rows, |row| {
+        [
             Cell::text(&row.domain),
             Cell::state(if row.fresh { "FRESH" } else { "NOT FRESH" }),
             Cell::text(format!("{} ago", age(look.now, row.refreshed_at))),
@@ -352,9 +348,8 @@ pub(crate) fn domains(rows: &[DomainRow], look: RenderOptions) -> Table {
                 Some(at) => Cell::text(time_until(look.now, at)),
                 None => Cell::text("never"),
             },
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Formats the use and the quotas of a domain.
@@ -373,7 +368,7 @@ pub(crate) fn domain_use(row: &DomainUseRow, _: RenderOptions) -> String {
 /// Builds the table of cells.
 #[must_use]
 pub fn cells(rows: &[CellRow], look: RenderOptions) -> Table {
-    let mut table = Table::new(&[
+    let headers = [
         "CELL",
         "ZONE",
         "STATE",
@@ -387,11 +382,11 @@ pub fn cells(rows: &[CellRow], look: RenderOptions) -> Table {
         "PORTS",
         "HEARTBEAT",
         "SINCE",
-    ]);
-    for row in rows {
+    ];
+    Table::with_rows(headers, rows, |row| {
         let (used, total) = (row.used, row.presence.total);
         let tags: Vec<&str> = row.presence.placement_tags.iter().map(|tag| tag.as_str()).collect();
-        table.row(vec![
+        [
             Cell::text(&row.cell_id),
             Cell::text(&row.presence.zone),
             if row.cordoned && row.absent_reason.is_none() {
@@ -409,9 +404,8 @@ pub fn cells(rows: &[CellRow], look: RenderOptions) -> Table {
             Cell::number(fraction(used.ports.to_string(), total.ports.to_string())),
             Cell::optional(heartbeat_age(row)),
             Cell::text(age(look.now, row.since)),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Returns the time since the last heartbeat of a cell. `None` if the cell is absent.
@@ -489,9 +483,8 @@ pub(crate) fn findings(all: &[Finding], look: RenderOptions) -> String {
 pub(crate) fn services(all: &Services, look: RenderOptions) -> String {
     let columns =
         ["SERVICE", "ROLE", "STATE", "TERM", "HOST", "PID", "VERSION", "POSITION", "LAG", "HEARTBEAT"];
-    let mut table = Table::new(&columns);
-    for row in &all.rows {
-        table.row(vec![
+    let table = Table::with_rows(columns, &all.rows, |row| {
+        [
             Cell::text(&row.id),
             Cell::text(row.role.as_str()),
             Cell::state(if row.leads { "LEADS" } else { "STANDBY" }),
@@ -505,8 +498,8 @@ pub(crate) fn services(all: &Services, look: RenderOptions) -> String {
                 "{:.1}s ago",
                 std::time::Duration::from_millis(row.heartbeat_ms_ago).as_secs_f64()
             )),
-        ]);
-    }
+        ]
+    });
     let text = table.render(look.colour);
     if all.complete {
         text
@@ -562,12 +555,11 @@ fn malformed_count(aside: &QuarantinedEntries) -> String {
 
 /// Builds the table of malformed journal entries, the newest first.
 fn malformed_entries(rows: &[QuarantinedEntry]) -> Table {
-    let mut table = Table::new(&["POSITION", "SUBJECT", "PROBLEM"]);
-    for row in rows.iter().rev() {
+    let headers = ["POSITION", "SUBJECT", "PROBLEM"];
+    Table::with_rows(headers, rows.iter().rev(), |row| {
         let subject = Cell::text(one_line(&row.subject));
-        table.row(vec![Cell::number(row.position), subject, Cell::text(one_line(&row.reason))]);
-    }
-    table
+        [Cell::number(row.position), subject, Cell::text(one_line(&row.reason))]
+    })
 }
 
 pub(crate) fn by_state<S: Display, N: Display + Default + PartialEq>(counts: &BTreeMap<S, N>) -> String {

@@ -30,9 +30,8 @@ pub(crate) fn run(verb: SchemaVerb, global: &Global) -> Result<(), Failure> {
 }
 
 fn table(rows: &[SchemaRow]) -> Table {
-    let mut table = Table::new(&["NAME", "DESCRIBES", "MEANING"]);
-    for SchemaRow { name, kind: describes, description: meaning } in rows {
-        table.row(vec![Cell::text(name), Cell::text(describes.as_str()), Cell::text(meaning)]);
-    }
-    table
+    let headers = ["NAME", "DESCRIBES", "MEANING"];
+    Table::with_rows(headers, rows, |SchemaRow { name, kind: describes, description: meaning }| {
+        [Cell::text(name), Cell::text(describes.as_str()), Cell::text(meaning)]
+    })
 }

@@ -188,12 +188,11 @@ fn list(path: &Path, global: &Global) -> Result<(), Failure> {
     };
     let rows: Vec<KeyRow> = ring.keys().iter().map(shown).collect();
     Output::new(global).write_rows(&rows, |rows, _| {
-        let mut table = Table::new(&["KEY", "CREATED", "SEALS"]);
-        for KeyRow { id, created_at, seals } in rows {
+        let headers = ["KEY", "CREATED", "SEALS"];
+        Table::with_rows(headers, rows, |KeyRow { id, created_at, seals }| {
             let seals = if *seals { "yes" } else { "no, opens only" };
-            table.row(vec![Cell::text(id), Cell::text(created_at), Cell::text(seals)]);
-        }
-        table
+            [Cell::text(id), Cell::text(created_at), Cell::text(seals)]
+        })
     })
 }
 

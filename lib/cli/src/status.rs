@@ -66,10 +66,10 @@ fn screen(row: &StatusRow, monitors: &[MonitorFailure], look: RenderOptions) -> 
         parts.push(rows::instances(&row.worst, look).render(look.colour));
     }
     if !monitors.is_empty() {
-        let mut table = Table::new(&["INSTANCE", "MONITOR FAILURE"]);
-        for MonitorFailure { instance, message } in monitors {
-            table.row(vec![Cell::text(instance), Cell::text(one_line(message))]);
-        }
+        let headers = ["INSTANCE", "MONITOR FAILURE"];
+        let table = Table::with_rows(headers, monitors, |MonitorFailure { instance, message }| {
+            [Cell::text(instance), Cell::text(one_line(message))]
+        });
         parts.push(table.render(look.colour));
     }
     parts.join("\n\n")

@@ -119,8 +119,8 @@ fn trigger(trigger: schemas::evaluation::Trigger) -> String {
 }
 
 fn moves(all: &[Move]) -> Table {
-    let mut table = Table::new(&["WHAT", "BEFORE", "CELL", "AFTERWARDS", "CELL", "NOTE"]);
-    for one in all {
+    let headers = ["WHAT", "BEFORE", "CELL", "AFTERWARDS", "CELL", "NOTE"];
+    Table::with_rows(headers, all, |one| {
         let state = |spot: &Option<Spot>| match spot {
             None => Cell::None,
             Some(spot) if spot.stopping => Cell::text(format!("{}, stopping", spot.state)),
@@ -133,16 +133,15 @@ fn moves(all: &[Move]) -> Table {
         let anyway = one.anyway.then(|| "also without the changes".to_owned());
         let restarted = is_replaced(one).then(|| "new container".to_owned());
         let notes: Vec<String> = [why, restarted, anyway].into_iter().flatten().collect();
-        table.row(vec![
+        [
             Cell::text(&one.what),
             state(&one.before),
             cell(&one.before),
             state(&one.after),
             cell(&one.after),
             Cell::optional((!notes.is_empty()).then(|| notes.join("; "))),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 /// Returns `true` if the instance or task is on the same cell as before, but in another container.
@@ -156,36 +155,27 @@ fn is_replaced(one: &Move) -> bool {
 }
 
 fn cells(all: &[CellChange]) -> Table {
-    let mut table = Table::new(&["CELL", "BEFORE", "AFTERWARDS"]);
-    for one in all {
+    let headers = ["CELL", "BEFORE", "AFTERWARDS"];
+    Table::with_rows(headers, all, |one| {
         let state = |state: Option<&'static str>| state.map_or(Cell::None, Cell::state);
-        table.row(vec![Cell::text(&one.cell_id), state(one.before), state(one.after)]);
-    }
-    table
+        [Cell::text(&one.cell_id), state(one.before), state(one.after)]
+    })
 }
 
 fn processes(all: &[Process]) -> Table {
-    let mut table = Table::new(&[
-        "PROCESS",
-        "DESIRED",
-        "RUNNING BEFORE",
-        "AFTERWARDS",
-        "LAST STARTED AFTER",
-        "START TAKES",
-    ]);
-    for one in all {
+    let headers = ["PROCESS", "DESIRED", "RUNNING BEFORE", "AFTERWARDS", "LAST STARTED AFTER", "START TAKES"];
+    Table::with_rows(headers, all, |one| {
         let millis = |time: u64| precise_duration(Duration::from_millis(time));
         let source = if one.start_is_recorded { "" } else { " (estimated)" };
-        table.row(vec![
+        [
             Cell::text(&one.process_guid),
             Cell::number(one.desired.1),
             Cell::number(one.running.0),
             Cell::number(one.running.1),
             Cell::optional(one.all_running_after_ms.map(millis)),
             Cell::text(format!("{}{source}", millis(one.start_ms))),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 fn unplaced(one: &Unplaced) -> String {

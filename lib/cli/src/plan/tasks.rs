@@ -10,8 +10,8 @@ use text::words;
 use super::{no_room_text, victims_text};
 
 pub(super) fn table(tasks: &[PlannedTask]) -> Table {
-    let mut table = Table::new(&["TASK", "WOULD", "CELL", "ZONE", "NOTE"]);
-    for PlannedTask { task_guid, outcome } in tasks {
+    let headers = ["TASK", "WOULD", "CELL", "ZONE", "NOTE"];
+    Table::with_rows(headers, tasks, |PlannedTask { task_guid, outcome }| {
         let (would, cell, zone, note) = match outcome {
             TaskOutcome::Runs { cell_id, zone } => ("run", Some(cell_id), Some(zone), None),
             TaskOutcome::Preempts { cell_id, zone, victims } => {
@@ -26,13 +26,12 @@ pub(super) fn table(tasks: &[PlannedTask]) -> Table {
                 ("fail", None, None, Some(no_room_text(no_room)))
             }
         };
-        table.row(vec![
+        [
             Cell::text(task_guid),
             Cell::text(would),
             Cell::optional(cell),
             Cell::optional(zone),
             Cell::optional(note),
-        ]);
-    }
-    table
+        ]
+    })
 }

@@ -28,16 +28,16 @@ pub(super) fn text(steps: &[Step], look: RenderOptions) -> String {
         let missing = steps.iter().map(|step| step.decision.correlation).collect::<BTreeSet<_>>();
         lines.extend(missing.iter().map(|id| format!("correlation {id} (its first decision can't be read)")));
     }
-    let mut table = Table::new(&["SINCE START", "SINCE CAUSE", "POSITION", "WHO", "WHAT"]);
-    for (step, branch) in steps.iter().zip(branches(steps)) {
-        table.row(vec![
+    let headers = ["SINCE START", "SINCE CAUSE", "POSITION", "WHO", "WHAT"];
+    let table = Table::with_rows(headers, steps.iter().zip(branches(steps)), |(step, branch)| {
+        [
             since_cell(Some(step.since_start_ms)),
             since_cell(step.since_cause_ms),
             Cell::number(step.position),
             Cell::text(actor(&step.decision.actor)),
             Cell::text(what(step, &branch, look)),
-        ]);
-    }
+        ]
+    });
     lines.extend([String::new(), table.render(look.colour), String::new(), totals_line(steps)]);
     lines.join("\n")
 }
