@@ -163,26 +163,15 @@ fn take(all: &mut Vec<PastRollout>, number: u32, one: &PositionedDecision, event
         return;
     }
     let Some(last) = all.last_mut().filter(|last| !last.is_over()) else { return };
-    match event {
-        Event::Rollout(event) => apply_rollout_event(last, event, at),
-        Event::Actual(actual::Event::Crashed { place, by, reason, .. })
-            if place.definition_id == last.target =>
-        {
-            let (index, definition_id) = (place.index, place.definition_id.clone());
-            last.last_crash =
-                Some(Crash { index, definition_id, by: by.clone(), reason: reason.clone(), at });
-        }
-        Event::Desired(desired::Event::Removed {}) => last.end("removed", at),
-        Event::Desired(_)
-        | Event::Actual(_)
-        | Event::Evacuating(_)
-        | Event::Evaluation(_)
-        | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
-        | Event::Domain(_)
-        | Event::Cell(_)
-        | Event::Cluster(_) => {}
+    if let Event::Rollout(event) = event {
+        apply_rollout_event(last, event, at);
+    } else if let Event::Actual(actual::Event::Crashed { place, by, reason, .. }) = event
+        && place.definition_id == last.target
+    {
+        let (index, definition_id) = (place.index, place.definition_id.clone());
+        last.last_crash = Some(Crash { index, definition_id, by: by.clone(), reason: reason.clone(), at });
+    } else if let Event::Desired(desired::Event::Removed {}) = event {
+        last.end("removed", at);
     }
 }
 

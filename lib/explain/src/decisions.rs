@@ -94,33 +94,18 @@ pub async fn for_each_entry<E: From<Error>>(
 #[must_use]
 pub fn container_guid(event: &Event) -> Option<String> {
     use schemas::{actual, evacuating, task};
-    let by = match event {
-        Event::Actual(event) => match event {
-            actual::Event::Claimed { by, .. }
-            | actual::Event::Started { by, .. }
-            | actual::Event::ExecStarted { by, .. }
-            | actual::Event::Crashed { by, .. } => Some(by),
-            actual::Event::Created { .. }
-            | actual::Event::PlacementFailed { .. }
-            | actual::Event::Unclaimed { .. }
-            | actual::Event::StopRequested { .. }
-            | actual::Event::Removed { .. } => None,
-        },
-        Event::Evacuating(evacuating::Event::Set { by, .. }) => Some(by),
-        Event::Task(task::Event::Started { by, .. }) => Some(by),
-        Event::Task(task::Event::Completed { by, .. }) => by.as_ref(),
-        Event::Evacuating(_)
-        | Event::Rollout(_)
-        | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
-        | Event::Desired(_)
-        | Event::Evaluation(_)
-        | Event::Domain(_)
-        | Event::Cell(_)
-        | Event::Cluster(_) => None,
+    let (Event::Actual(
+        actual::Event::Claimed { by, .. }
+        | actual::Event::Started { by, .. }
+        | actual::Event::ExecStarted { by, .. }
+        | actual::Event::Crashed { by, .. },
+    )
+    | Event::Evacuating(evacuating::Event::Set { by, .. })
+    | Event::Task(task::Event::Started { by, .. } | task::Event::Completed { by: Some(by), .. })) = event
+    else {
+        return None;
     };
-    by.map(|by| by.instance_guid.to_string())
+    Some(by.instance_guid.to_string())
 }
 
 /// Returns the decisions of entries, in order. Entries that this program cannot read are skipped; `muster
