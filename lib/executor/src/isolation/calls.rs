@@ -102,7 +102,7 @@ const REFUSED_ON_ARCH: &[i64] = &[
     libc::SYS__sysctl,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const REFUSED_HERE: &[i64] = &[];
+const REFUSED_ON_ARCH: &[i64] = &[];
 
 /// Flags of `clone` that create namespaces.
 const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
