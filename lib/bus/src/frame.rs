@@ -10,6 +10,7 @@ use std::io;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::{StreamExt, stream};
+use strum::VariantArray;
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 use tokio_util::codec::{Decoder, Encoder, FramedWrite, LengthDelimitedCodec};
@@ -19,7 +20,8 @@ use crate::limits::FRAME_BYTES;
 /// Greeting of a client, which identifies the protocol. The server rejects clients of other protocols.
 pub(super) const GREETING: &str = "muster-bus-1";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Kind of a frame. Its number is the position of the variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
 pub(super) enum Kind {
     /// Client: the greeting is in the subject, the inbox in `extra`. The server responds to the greeting.
     Hello,
@@ -44,19 +46,6 @@ pub(super) enum Kind {
     Message,
 }
 
-const KINDS: [Kind; 10] = [
-    Kind::Hello,
-    Kind::Publish,
-    Kind::Request,
-    Kind::Subscribe,
-    Kind::Unsubscribe,
-    Kind::Response,
-    Kind::NoResponder,
-    Kind::TimedOut,
-    Kind::Refused,
-    Kind::Message,
-];
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) kind: Kind,
@@ -77,8 +66,7 @@ impl Frame {
         let (Ok(subject), Ok(other)) = lengths else { return Err(invalid_data("subject too long")) };
         let length = HEADER_BYTES + self.subject.len() + self.extra.len() + self.payload.len();
         let mut into = BytesMut::with_capacity(length);
-        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0);
-        into.put_u8(u8::try_from(kind).unwrap_or(0));
+        into.put_u8(self.kind as u8);
         into.put_u64(self.number);
         into.put_u32(self.millis);
         into.put_u16(subject);
@@ -90,7 +78,7 @@ impl Frame {
     }
 
     fn decode(mut bytes: Bytes) -> Option<Self> {
-        let kind = *KINDS.get(usize::from(bytes.try_get_u8().ok()?))?;
+        let kind = *Kind::VARIANTS.get(usize::from(bytes.try_get_u8().ok()?))?;
         let (number, millis) = (bytes.try_get_u64().ok()?, bytes.try_get_u32().ok()?);
         let subject = read_text(&mut bytes)?;
         let extra = read_text(&mut bytes)?;
@@ -161,7 +149,7 @@ mod tests {
 
     #[tokio::test]
     async fn frame_round_trips_and_truncated_frame_is_rejected() {
-        for kind in KINDS {
+        for kind in Kind::VARIANTS.iter().copied() {
             let frame = Frame {
                 millis: 7,
                 subject: "a.b".into(),
