@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auctioneer::{Auctioneer, Effect, Input, Settings};
-use bus::Bus;
+use bus::{Bus, Subscription};
 use journal::{Journal, StoredEntry};
 use projections::Reader;
 use projections::reader::{self, ReadMessage};
@@ -14,6 +14,7 @@ use schemas::message::Program;
 use schemas::names::ServiceId;
 use schemas::verb::{AuctioneerVerb, RepVerb};
 use schemas::{Position, Refusal, codec};
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -131,28 +132,26 @@ fn input(reader: &mut Reader, recorded: StoredEntry) -> Result<Option<Input>, Un
 }
 
 async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), bus::BusError> {
-    let mut heartbeats = bus.subscribe(&BusPattern::Heartbeats.to_string(), None).await?;
-    let mut beats = bus.subscribe(&BusPattern::LeaderHeartbeats(Role::Auctioneer).to_string(), None).await?;
-    let (to_machine, machine) = (inputs.clone(), inputs.clone());
-    tokio::spawn(async move {
-        while let Some(incoming) = heartbeats.next().await {
-            if let Ok((beat, _)) = codec::decode(&incoming.payload)
-                && to_machine.send(Input::Heartbeat(beat)).await.is_err()
-            {
-                return;
-            }
-        }
-    });
-    tokio::spawn(async move {
-        while let Some(incoming) = beats.next().await {
-            if let Ok((beat, _)) = codec::decode(&incoming.payload)
-                && machine.send(Input::Beat(beat)).await.is_err()
-            {
-                return;
-            }
-        }
-    });
+    let heartbeats = bus.subscribe(&BusPattern::Heartbeats.to_string(), None).await?;
+    let beats = bus.subscribe(&BusPattern::LeaderHeartbeats(Role::Auctioneer).to_string(), None).await?;
+    tokio::spawn(feed(heartbeats, inputs.clone(), Input::Heartbeat));
+    tokio::spawn(feed(beats, inputs.clone(), Input::Beat));
     Ok(())
+}
+
+/// Passes the valid messages of a subscription to the machine.
+async fn feed<T: DeserializeOwned>(
+    mut messages: Subscription,
+    inputs: mpsc::Sender<Input>,
+    input: fn(T) -> Input,
+) {
+    while let Some(incoming) = messages.next().await {
+        if let Ok((message, _)) = codec::decode(&incoming.payload)
+            && inputs.send(input(message)).await.is_err()
+        {
+            return;
+        }
+    }
 }
 
 fn perform(effect: Effect, others: &Arc<(ServiceClient, LeaderHeartbeats)>, inputs: &mpsc::Sender<Input>) {

@@ -351,27 +351,25 @@ impl Driver {
     async fn input_from(self: &Arc<Self>, verb: RepVerb, incoming: Incoming) -> Option<Input> {
         match verb {
             RepVerb::Perform => {
-                self.decode_request(&incoming, &["auctioneer"]).await.map(|(requester, perform)| {
-                    let perform: Perform = perform;
-                    Input::Perform { requester, perform }
-                })
+                let (requester, perform) = self.decode_request::<Perform>(&incoming, "auctioneer").await?;
+                Some(Input::Perform { requester, perform })
             }
-            RepVerb::Evacuate => self.decode_request(&incoming, &["bbs"]).await.map(|(requester, order)| {
-                let order: RepOrder = order;
-                Input::Evacuate { requester, order }
-            }),
-            RepVerb::State => self.decode_request(&incoming, &["bbs"]).await.map(|(requester, order)| {
-                let order: RepOrder = order;
-                Input::State { requester, order }
-            }),
+            RepVerb::Evacuate => {
+                let (requester, order) = self.decode_request::<RepOrder>(&incoming, "bbs").await?;
+                Some(Input::Evacuate { requester, order })
+            }
+            RepVerb::State => {
+                let (requester, order) = self.decode_request::<RepOrder>(&incoming, "bbs").await?;
+                Some(Input::State { requester, order })
+            }
             RepVerb::Stop => codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Stop(stop)),
             RepVerb::Cancel => {
                 codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Cancel(stop))
             }
-            RepVerb::Uncordon => self.decode_request(&incoming, &["bbs"]).await.map(|(requester, order)| {
-                let order: RepOrder = order;
-                Input::Uncordon { requester, order }
-            }),
+            RepVerb::Uncordon => {
+                let (requester, order) = self.decode_request::<RepOrder>(&incoming, "bbs").await?;
+                Some(Input::Uncordon { requester, order })
+            }
             RepVerb::Dismiss => {
                 let dismissed = codec::decode::<Dismiss>(&incoming.payload);
                 if dismissed.is_ok_and(|(dismiss, _)| dismiss.folder == self.folder) {
@@ -421,13 +419,9 @@ impl Driver {
 
     /// Decodes a request, and registers its caller. An undecodable request is refused. A request is dropped
     /// without a reply if its reply subject is not an inbox of the expected role.
-    async fn decode_request<Q: DeserializeOwned>(
-        &self,
-        incoming: &Incoming,
-        roles: &[&str],
-    ) -> Option<(u64, Q)> {
+    async fn decode_request<Q: DeserializeOwned>(&self, incoming: &Incoming, role: &str) -> Option<(u64, Q)> {
         let reply = incoming.reply.as_ref()?;
-        if !roles.iter().any(|role| reply.is_inbox_of(role)) {
+        if !reply.is_inbox_of(role) {
             FOREIGN_INBOX.log(|| {
                 let (subject, reply) = (truncated(&incoming.subject), truncated(reply.subject()));
                 tracing::warn!(

@@ -81,13 +81,9 @@ pub(super) async fn listen_to_commands(
     driver: &Arc<Driver>,
     ends: &CancellationToken,
 ) -> Result<(), BusError> {
-    let bus = driver.services.bus();
     for pattern in [BusPattern::Clients, BusPattern::Operators, BusPattern::Reports, BusPattern::Auctioneers]
     {
-        subscribe_to(bus, driver, ends, &pattern, None, |driver, incoming| async move {
-            commands::handle_command(&driver, &incoming).await;
-        })
-        .await?;
+        subscribe_to_commands(driver, ends, &pattern, None).await?;
     }
     Ok(())
 }
@@ -101,18 +97,19 @@ pub(super) async fn listen_to_operators(
     driver: &Arc<Driver>,
     ends: &CancellationToken,
 ) -> Result<(), BusError> {
-    let bus = driver.services.bus();
-    subscribe_to(
-        bus,
-        driver,
-        ends,
-        &BusPattern::Operators,
-        Some(STOPPED_GROUP),
-        |driver, incoming| async move {
-            commands::handle_command(&driver, &incoming).await;
-        },
-    )
-    .await
+    subscribe_to_commands(driver, ends, &BusPattern::Operators, Some(STOPPED_GROUP)).await
+}
+
+async fn subscribe_to_commands(
+    driver: &Arc<Driver>,
+    ends: &CancellationToken,
+    pattern: &BusPattern,
+    group: Option<&str>,
+) -> Result<(), BusError> {
+    let handle = |driver: Arc<Driver>, incoming: Incoming| async move {
+        commands::handle_command(&driver, &incoming).await;
+    };
+    subscribe_to(driver.services.bus(), driver, ends, pattern, group, handle).await
 }
 
 /// Subscribes to a pattern. Handles one message after the other until the token is cancelled. Handlers never
