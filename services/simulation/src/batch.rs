@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -69,20 +69,18 @@ impl Batch {
     }
 }
 
-/// Runs seeds on so many threads. `progress` hears of each that is done, and what it showed; false ends the batch.
-pub fn run_all(seeds: Range<u64>, threads: usize, progress: impl Fn(&Outcome) -> bool + Sync) -> Batch {
+/// Runs seeds on this number of threads. Calls `progress` with the outcome of each seed.
+pub fn run_all(seeds: Range<u64>, threads: usize, progress: impl Fn(&Outcome) + Sync) -> Batch {
     let next = AtomicU64::new(seeds.start);
-    let ended = AtomicBool::new(false);
     let batch = Mutex::new(Batch::default());
     let work = || {
-        while !ended.load(Ordering::Relaxed) {
+        loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
                 return;
             }
             let outcome = run(seed);
-            let goes_on = progress(&outcome);
-            ended.fetch_or(!goes_on, Ordering::Relaxed);
+            progress(&outcome);
             batch.lock().add(seed, outcome);
         }
     };

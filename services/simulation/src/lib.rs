@@ -23,7 +23,6 @@
 //! | [`checkers`] | what has to be true, at every append and at the end |
 //! | [`story`] | plans as text, and what is expected of them |
 //! | [`coverage`] | the interesting things, counted |
-//! | [`mutations`] | rules broken on purpose, to prove that the checkers can fail |
 
 mod absences;
 mod arrived;
@@ -42,7 +41,6 @@ pub mod faults;
 mod globals;
 pub mod journal;
 mod large;
-pub mod mutations;
 pub mod nodes;
 mod periodics;
 pub mod plan;

@@ -44,7 +44,7 @@ fn shown() -> &'static Batch {
     SHOWN.get_or_init(|| {
         let began = Instant::now();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let shown = run_all(seeds(), cores, |_| true);
+        let shown = run_all(seeds(), cores, |_| {});
         let seconds = began.elapsed().as_secs_f64();
         println!("{} steps, {:.0} a second", shown.steps, shown.steps as f64 / seconds);
         println!("{} times only convergence found work", shown.found_by_convergence);
