@@ -16,7 +16,7 @@ use super::coverage::{Coverage, Situation};
 pub struct Batch {
     /// How many were run.
     pub seeds: u64,
-    /// Those that broke a promise.
+    /// Outcomes of seeds that violated an invariant.
     pub failed: BTreeMap<u64, Outcome>,
     /// What was seen.
     pub coverage: Coverage,
@@ -43,7 +43,7 @@ impl Batch {
     /// ([`crate::directed`]), whether seeds meet them or not.
     #[must_use]
     pub fn never_seen(&self) -> Vec<&'static str> {
-        self.coverage.missing().map(Situation::words).collect()
+        self.coverage.missing().map(Situation::text).collect()
     }
 
     fn add(&mut self, seed: u64, outcome: Outcome) {
@@ -63,7 +63,7 @@ impl Batch {
         if outcome.entries <= 10 {
             self.idle.push(seed);
         }
-        if !outcome.broken.is_empty() {
+        if !outcome.violations.is_empty() {
             self.failed.insert(seed, outcome);
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use schemas::cluster::Terms;
 use schemas::codec::{self, Form};
+use schemas::limits::MESSAGE_BYTES;
 use schemas::message::{Ack, Answer, PerformId, ReportsReply};
 use schemas::names::{CellId, Domain, RequestId};
 use schemas::query::RecordsAnswer;
@@ -15,13 +16,11 @@ use serde::de::DeserializeOwned;
 
 use super::arrived::Arrived;
 use super::asked::ClientRequest;
-use super::checkers::sizes;
 use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node};
-use super::promises::Promise;
+use super::invariants::Invariant;
 use super::reads::{Read, Table};
-use super::spoiled::Spoiled;
 
 /// How long somebody waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -84,15 +83,11 @@ pub(super) enum About {
     Forged(CellId),
     /// Something else under the id of a request that was carried out.
     Reused(RequestId),
-    /// A client's command with one thing wrong.
-    Spoiled(Box<Spoiled>),
     /// A client reads what it wrote: the position and the version that it must see.
     Show {
         at_least: Position,
         version: u64,
     },
-    /// A client looks what runs.
-    Look,
     /// Somebody reads, and what comes is judged row by row.
     Read(Box<Read>),
     Report(u64),
@@ -132,9 +127,9 @@ impl Cluster {
     /// Sends a message: it may be lost, late, doubled, or come again much later.
     pub(super) fn send(&mut self, from: Option<Node>, to: Node, message: Message) {
         let faults = self.faults;
-        // No bus takes what is too large; what clients send is judged by who gets it.
-        if let Some(broken) = sizes::of_message(message.bytes.len()).filter(|_| from.is_some()) {
-            return self.breaks(broken);
+        // The bus refuses messages over its limit. Clients may send larger ones.
+        if from.is_some() && message.bytes.len() > MESSAGE_BYTES {
+            return;
         }
         if self.network.chance(faults.repeated) && !self.reuses_id(&message) {
             let at = self.now + self.network.millis(1_000, 180_000);
@@ -223,16 +218,13 @@ impl Cluster {
             return self.command(node, requester, (domain, noun, verb), &bytes);
         }
         if let (Kind::Perform, Some(requester), Some(rep)) = (&kind, requester, self.life(node)) {
-            self.checkers.given(rep, requester, must(&bytes), self.now);
+            self.checkers.work_received(rep, requester, must(&bytes), self.now);
         }
         if let (Kind::Evacuate, Some(requester)) = (&kind, requester) {
-            self.checkers.told_to_evacuate(requester, must(&bytes));
+            self.checkers.evacuation_ordered(requester, must(&bytes));
         }
-        if let (Kind::Heartbeat, Node::Auctioneer(_), Some(auctioneer)) = (&kind, node, self.life(node)) {
-            self.checkers.auctioneer_hears(auctioneer, &must(&bytes), self.now);
-        }
-        if let (Kind::Heartbeat, Node::Bbs(_), Some(bbs)) = (&kind, node, self.life(node)) {
-            self.checkers.heard(bbs, &must(&bytes), self.now);
+        if let (Kind::Heartbeat, Some(life)) = (&kind, self.life(node)) {
+            self.checkers.heartbeat_received(life, &must(&bytes), self.now);
         }
         self.input(node, Arrived::Message { requester: requester.unwrap_or_default(), kind, bytes });
     }
@@ -252,7 +244,7 @@ impl Cluster {
         if let Some((bbs, request)) = self.life(node).zip(envelope.request_id.as_ref()) {
             // A copy without any patience left must not be carried out, so it gives no more time.
             let patience = envelope.timeout_ms.filter(|millis| *millis > 0).map(Duration::from_millis);
-            self.checkers.arrives(bbs, request, patience.map(|patience| self.now + patience));
+            self.checkers.command_arrived(bbs, request, patience.map(|patience| self.now + patience));
         }
         let (requester, domain) = (requester.unwrap_or_default(), domain.clone());
         self.input(node, Arrived::Command { requester, domain, envelope, command });
@@ -266,7 +258,7 @@ impl Cluster {
             token.and_then(|token| self.questions.get(token))
         {
             let how = format!("{} is not read: {refusal}", request.id());
-            self.broken(Promise::GoodSpecsTaken, how);
+            self.violated(Invariant::ToldTrue, how);
         }
         self.answer(node, requester, bytes_of(&Answer::<Ack>::from(Err(refusal))));
     }
@@ -293,8 +285,8 @@ impl Cluster {
     /// A node answers; whoever asked may have given up.
     pub(super) fn answer(&mut self, from: Node, requester: u64, bytes: Bytes) {
         let Some(token) = self.requesters.remove(&requester) else { return };
-        if let Some(broken) = sizes::of_message(bytes.len()) {
-            return self.breaks(broken);
+        if bytes.len() > MESSAGE_BYTES {
+            return;
         }
         let Some(question) = self.questions.get(&token) else { return };
         if let About::Read(_) = &question.about {
@@ -324,7 +316,7 @@ impl Cluster {
         if let (Some(bytes), Some(rep)) = (&bytes, self.life(node))
             && let Some(terms) = terms_of(&question.about, bytes)
         {
-            self.checkers.rep_learns(rep, terms);
+            self.checkers.terms_reported(rep, terms);
         }
         self.input(node, Arrived::Answer { about: question.about, bytes });
     }
@@ -354,9 +346,7 @@ fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
         | About::Attach(_)
         | About::Forged(_)
         | About::Reused(_)
-        | About::Spoiled(_)
         | About::Show { .. }
-        | About::Look
         | About::Read(_)
         | About::Outcomes(_)
         | About::Lead

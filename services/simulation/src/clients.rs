@@ -11,7 +11,7 @@ use schemas::evaluation::Trigger;
 use schemas::message::{Ack, Envelope, ReportsReply, Request};
 use schemas::names::{CellId, Domain, ProcessGuid, RequestId, TaskGuid};
 use schemas::policy::RestartPolicy;
-use schemas::query::{EvaluationSubject, Filter, InstanceRow, LrpRow, Page, Show, ShowAnswer};
+use schemas::query::{EvaluationSubject, LrpRow, Show, ShowAnswer};
 use schemas::refusal::Code;
 use schemas::spec::{ClientCommand, PeriodicAction};
 use schemas::subject::Position;
@@ -23,10 +23,9 @@ use super::bus::{About, Kind, Question, bytes_of, decoded};
 use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node, cell_id, rep_of};
-use super::promises::Promise;
+use super::invariants::Invariant;
 use super::reads::Table;
 use super::rollouts;
-use super::spoiled::{self, Spoiled, spoiled, utmost, utmost_envelope};
 use super::story::newest;
 use super::workload::{Ask, domain, other_domain};
 
@@ -50,12 +49,10 @@ impl Cluster {
 
     fn client_commands(&mut self, domain: Domain, command: ClientCommand, patience: Duration) {
         let expected = self.expected_version(&command);
-        let spoiled = domain.clone();
         let mut request = self.wanted.around(domain, command, self.now, patience, expected);
         request.envelope.if_position = self.planned_at(&request.command);
-        self.checkers.asked(&request);
+        self.checkers.requested(&request);
         self.send_request(request);
-        self.spoil(&spoiled);
     }
 
     /// A client wants the newest evaluation of a process or a task with this trigger tried again, if it sees one.
@@ -68,52 +65,6 @@ impl Cluster {
             EvaluationSubject::Task(task_guid) => ClientCommand::TaskRetry { task_guid, evaluation },
         };
         self.client_commands(domain, command, RETRY_PATIENCE);
-    }
-
-    /// At times a client sends a command with one thing wrong as well, or one in which all is as large as it may be.
-    fn spoil(&mut self, domain: &Domain) {
-        if self.faults.spoiled == 0 || !self.spoiling.chance(self.faults.spoiled) {
-            return;
-        }
-        if self.spoiling.chance(60) {
-            return self.ask_the_utmost();
-        }
-        self.counter += 1;
-        let wrong = spoiled(&mut self.spoiling, domain, self.counter);
-        self.inject("commands with one thing wrong");
-        let (noun, verb) = wrong.command;
-        let (to, bytes) = (self.leader(), Bytes::from(wrong.text.clone()));
-        let question = Question { from: None, about: About::Spoiled(Box::new(wrong)) };
-        self.ask(to, question, Kind::Client(domain.clone(), noun, verb), bytes);
-    }
-
-    fn ask_the_utmost(&mut self) {
-        self.inject("commands as large as may be");
-        let command = utmost(&mut self.spoiling);
-        let patience = self.spoiling.millis(10_000, 60_000);
-        let mut request = self.wanted.around(spoiled::domain(), command, self.now, patience, None);
-        let (reason, traceparent) = utmost_envelope(request.envelope.reason.as_deref().unwrap_or_default());
-        request.envelope.reason = Some(reason);
-        request.envelope.traceparent = Some(traceparent);
-        self.checkers.asked(&request);
-        self.send_request(request);
-    }
-
-    /// A command with one thing wrong is answered.
-    fn spoiled_answered(&mut self, wrong: &Spoiled, answer: Option<Result<Ack, Refusal>>) {
-        let (noun, verb) = wrong.command;
-        let how = match answer {
-            None => return,
-            Some(Ok(done)) => Some(format!("{:?} is answered as done at {}", wrong.verdict, done.position)),
-            Some(Err(refusal)) => wrong.verdict.judge(&refusal),
-        };
-        match how {
-            None => self.saw(Situation::BadSpecRefused),
-            Some(how) => {
-                let text: String = wrong.text.chars().take(400).collect();
-                self.broken(Promise::BadSpecsRefused, format!("{noun}.{verb} {text}: {how}"));
-            }
-        }
     }
 
     /// At times a client names the version that it knows, or one that is long gone.
@@ -189,7 +140,7 @@ impl Cluster {
             self.client_wants(domain, &ask, patience);
         }
         // What crashes in short turns for ever comes to no rest.
-        for (process, domain) in self.checkers.restless() {
+        for (process, domain) in self.checkers.with_constant_delay() {
             let usual = Ask::Policy { process, restart: RestartPolicy::default() };
             self.client_wants(domain, &usual, patience);
         }
@@ -198,17 +149,17 @@ impl Cluster {
     /// Nothing is launched any more: what is launched again and again, and what waits for long, comes to no rest.
     pub(super) fn remove_launchers(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
-        for periodic in self.checkers.launching() {
+        for periodic in self.checkers.periodics() {
             self.client_wants(domain(), &Ask::OfPeriodic(periodic, PeriodicAction::Remove), patience);
         }
-        for parameterised in self.checkers.dispatching() {
+        for parameterised in self.checkers.parameterised() {
             self.client_wants(domain(), &Ask::RemoveParameterised(parameterised), patience);
         }
     }
 
     /// A client asks, or asks again, whoever leads.
     pub(super) fn send_request(&mut self, request: ClientRequest) {
-        self.checkers.asks(request.id(), &request.command);
+        self.checkers.sent(request.id(), &request.command);
         let (domain, command) = (request.domain.clone(), request.command.clone());
         let left = request.until.since(self.now).as_millis();
         let timeout_ms = Some(u64::try_from(left).unwrap_or(u64::MAX));
@@ -235,26 +186,19 @@ impl Cluster {
                     self.shown(&rows, at_least, version);
                 }
             }
-            About::Look => {
-                let rows: Option<Result<String, Refusal>> = bytes.map(decoded);
-                if let Some(Ok(rows)) = rows {
-                    self.looked(&rows);
-                }
-            }
             About::Read(read) => self.read_answered(&read, bytes),
             // An operator looks at the cell to see what became of the order.
             About::Operator => {}
             About::Attach(cell) => self.attached(cell, bytes.map(decoded)),
             About::Forged(cell) => self.forged_answered(&cell, bytes),
             About::Reused(request) => self.reuse_answered(&request, bytes),
-            About::Spoiled(wrong) => self.spoiled_answered(&wrong, bytes.map(decoded)),
             About::Lead
             | About::Report(_)
             | About::Records(_)
             | About::Outcomes(_)
             | About::Perform(..)
             | About::Probe(_) => {
-                self.broken(Promise::ToldTrue, "a client got an answer that is not its own".into());
+                self.violated(Invariant::ToldTrue, "a client got an answer that is not its own".into());
             }
         }
     }
@@ -266,7 +210,7 @@ impl Cluster {
             Some(Ok(_)) => {
                 let how =
                     format!("a report under the name of {cell} about another cell's container is taken");
-                self.broken(Promise::OwnCellSpeaks, how);
+                self.violated(Invariant::OneContainer, how);
             }
             Some(Err(refusal)) if refusal.code == Code::Forbidden => self.saw(Situation::ForgedRefused),
             Some(Err(_)) | None => {}
@@ -285,14 +229,10 @@ impl Cluster {
         });
         if let Some(answer) = &answer {
             let end = self.journal.end();
-            let broken = self.checkers.told(&request.id(), &request.command, answer, end);
-            broken.into_iter().for_each(|broken| self.breaks(broken));
+            self.checkers.answered(&request.id(), &request.command, answer, end);
         }
         match answer {
             Some(Ok(done)) => {
-                if request.envelope.if_position.is_some() {
-                    self.saw(Situation::PlannedDone);
-                }
                 self.wanted.told(&request, Response::Done(done));
                 self.read_own_write(&request, done);
                 self.reuse_id(&request);
@@ -304,12 +244,9 @@ impl Cluster {
                 self.schedule(self.now + Duration::from_millis(500), ClusterEvent::Request(Box::new(again)));
             }
             Some(Err(refusal)) => {
-                let scales_global = self.wanted.scales_global(&request.command);
-                if refusal.code == Code::InvalidRequest && scales_global {
-                    self.saw(Situation::GlobalNotScaled);
-                } else if refusal.code == Code::InvalidRequest {
-                    let how = format!("{} is refused: {refusal}", request.id());
-                    self.broken(Promise::GoodSpecsTaken, how);
+                if refusal.code == Code::InvalidRequest && !self.wanted.scales_global(&request.command) {
+                    let detail = format!("valid request {} is refused with {refusal}", request.id());
+                    self.violated(Invariant::ToldTrue, detail);
                 }
                 if refusal.code == Code::DeadlinePassed {
                     self.saw(Situation::RequestTooLate);
@@ -345,7 +282,7 @@ impl Cluster {
                     "request {request} is used for something else, and answered as done at {}",
                     done.position
                 );
-                self.broken(Promise::RequestOnce, how);
+                self.violated(Invariant::RequestOnce, how);
             }
             Some(Err(refusal)) if refusal.code == Code::RequestIdReused => self.saw(Situation::IdReused),
             Some(Err(_)) | None => {}
@@ -386,21 +323,6 @@ impl Cluster {
         }
     }
 
-    /// A client looks what runs, since a cell is there again.
-    pub(super) fn look_again(&mut self) {
-        let to = self.any_bbs();
-        let question = Question { from: None, about: About::Look };
-        self.ask(to, question, Kind::Query(Table::Instances), bytes_of(&Filter::default()));
-    }
-
-    fn looked(&mut self, rows: &str) {
-        let page: Page<InstanceRow> = serde_json::from_str(rows).expect("rows are as the language says");
-        self.saw(Situation::LookedAgain);
-        for broken in self.checkers.looked(&self.wanted, &page) {
-            self.breaks(broken);
-        }
-    }
-
     fn shown(&mut self, rows: &str, at_least: Position, version: u64) {
         let shown: ShowAnswer<LrpRow> = serde_json::from_str(rows).expect("rows are as the language says");
         self.saw(Situation::ReadOwnWrite);
@@ -411,7 +333,7 @@ impl Cluster {
                 "who wrote version {version} of {guid} at {at_least} reads version {} at {position}",
                 row.version
             );
-            self.broken(Promise::ReadsOwnWrites, how);
+            self.violated(Invariant::ReadsOwnWrites, how);
         }
     }
 
@@ -421,19 +343,12 @@ impl Cluster {
     pub(super) fn call(&mut self, from: Life, task: TaskGuid, epoch: Epoch, url: &str, body: &str) {
         let (node, _) = from;
         self.tell(|| format!("{node} calls {url} for {task}"));
-        let stand = (self.place(node).delivered, self.now);
-        for broken in self.checkers.call(from, (&task, epoch), stand, body) {
-            self.breaks(broken);
-        }
+        let delivered = self.place(node).delivered;
+        self.checkers.called(from, (&task, epoch), (delivered, body));
         let (at, called) = self.owner_answers(url);
-        let ends = self.checkers.owner_answers(&task, epoch, &called);
-        self.saw(match called {
-            CallbackResult::Failed(_) => Situation::CallSilent,
-            // No owner refuses by himself.
-            CallbackResult::Refused(_) => Situation::CallAnswered,
-            CallbackResult::Answered(_) if ends => Situation::CallAnswered,
-            CallbackResult::Answered(_) => Situation::CallRepeated,
-        });
+        if !self.checkers.owner_answered(&task, epoch, &called) {
+            self.saw(Situation::CallRepeated);
+        }
         self.schedule_for(at, from, NodeEvent::Called { task, epoch, called });
     }
 
@@ -461,7 +376,7 @@ impl Cluster {
     /// What came of a callback comes back to the BBS that made it.
     pub(super) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: CallbackResult) {
         if let Some(life) = self.life(node) {
-            self.checkers.call_came_back(life, (&task, epoch), &called, self.now);
+            self.checkers.call_returned(life, (&task, epoch), &called);
         }
         self.input(node, Arrived::Called { task, epoch, called });
     }

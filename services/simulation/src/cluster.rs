@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rep::reconcile::Row;
 use schemas::Timestamp;
 use schemas::container::{Container, Epoch};
-use schemas::names::{CellId, EntryId, InstanceGuid, TaskGuid};
+use schemas::names::{EntryId, InstanceGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 use scripted::Scripted;
 
@@ -23,7 +23,7 @@ use super::faults::Faults;
 use super::journal::SimJournal;
 use super::nodes::{Life, Node, Place, Shape, Snapshot, containers};
 use super::plan::{Act, Plan};
-use super::promises::{Broken, Promise};
+use super::invariants::{Violation, Invariant};
 use super::records::Append;
 use super::rng::Rng;
 use super::story::Seen;
@@ -98,12 +98,8 @@ pub(super) enum ClusterEvent {
     Heal,
     /// Users or faults do something.
     Act(Box<Act>),
-    /// A cell disappeared a second ago, there.
-    LookAtLoss(CellId, Position),
-    /// A cell is there again: a client looks what runs.
-    LookAgain,
-    /// It is time to look whether something is overdue.
-    LookAtClock,
+    /// Check due work.
+    CheckDue,
     /// It is time that clocks are compared.
     CompareClocks,
 }
@@ -125,8 +121,6 @@ pub struct Cluster {
     pub(super) users: Rng,
     /// At which positions clients make their plans.
     pub(super) planners: Rng,
-    /// What is spoiled of what clients send.
-    pub(super) spoiling: Rng,
     /// What readers ask, and how long that takes.
     pub(super) readers: Rng,
     /// How the log gets into tables, and where those are looked at.
@@ -179,6 +173,8 @@ pub struct Cluster {
     pub(super) steps: u64,
     /// How much happened at this very moment.
     at_once: u64,
+    /// Number of violations in the log of the run.
+    logged: usize,
 }
 
 /// What a run showed.
@@ -202,9 +198,8 @@ pub struct Outcome {
     pub injected: BTreeMap<&'static str, u64>,
     /// The rows of the reconciliation tables that were met, and how often.
     pub rows: BTreeMap<Row, u64>,
-    /// Promises that were broken.
-    pub broken: Vec<Broken>,
-    /// What happened, if a promise was broken.
+    pub violations: Vec<Violation>,
+    /// Log of the run, if it violated an invariant.
     pub story: Vec<String>,
 }
 
@@ -285,7 +280,6 @@ impl Cluster {
             chaos: Rng::new(seed, 8),
             users: Rng::new(seed, 9),
             planners: Rng::new(seed, 34),
-            spoiling: Rng::new(seed, 14),
             readers: Rng::new(seed, 13),
             projectors: Rng::new(seed, 38),
             seeds: seed.wrapping_mul(1_000_003),
@@ -318,11 +312,12 @@ impl Cluster {
             story: vec![],
             steps: 0,
             at_once: 0,
+            logged: 0,
         };
         for node in shape.nodes() {
             cluster.schedule(START, ClusterEvent::Restart(node));
         }
-        cluster.schedule(START, ClusterEvent::LookAtClock);
+        cluster.schedule(START, ClusterEvent::CheckDue);
         cluster.schedule(START, ClusterEvent::CompareClocks);
         for (at, act) in acts {
             cluster.schedule(START + *at, ClusterEvent::Act(Box::new(act.clone())));
@@ -360,7 +355,7 @@ impl Cluster {
             return false;
         }
         if self.at_once > AT_ONCE {
-            self.broken(Promise::NoHotLoop, format!("more than {AT_ONCE} things happen at one moment"));
+            self.violated(Invariant::NoHotLoop, format!("more than {AT_ONCE} things happen at one moment"));
             self.steps = STEPS + 1;
             return false;
         }
@@ -368,6 +363,7 @@ impl Cluster {
             Event::Node(life, what) => self.arrives(life, what),
             Event::Cluster(what) => self.happens(what),
         }
+        self.log_violations();
         true
     }
 
@@ -382,11 +378,9 @@ impl Cluster {
             ClusterEvent::OldCopy(node, message) => self.old_copy(node, message),
             ClusterEvent::Heal => self.heal(),
             ClusterEvent::Act(act) => self.act(*act),
-            ClusterEvent::LookAtLoss(cell, since) => self.look_at_loss(&cell, since),
-            ClusterEvent::LookAgain => self.look_again(),
             ClusterEvent::CompareClocks => self.compare_clocks(),
-            ClusterEvent::LookAtClock => {
-                self.look_at_clock();
+            ClusterEvent::CheckDue => {
+                self.check_due();
                 self.read_at_times();
                 self.forge_beats();
             }
@@ -451,8 +445,7 @@ impl Cluster {
         let changed = self.cells[cell].advance(self.now);
         changed.iter().for_each(|container| self.checkers.changed(container));
         for happened in self.cells[cell].take_events() {
-            let broken = self.checkers.happened(&happened, cell, &self.cells[cell]);
-            broken.into_iter().for_each(|broken| self.breaks(broken));
+            self.checkers.happened(&happened, cell, &self.cells[cell]);
         }
         if let Some(life) = self.life(Node::Rep(cell)) {
             for container in changed {
@@ -484,9 +477,9 @@ impl Cluster {
         self.take_back_cordons();
         self.remove_launchers();
         self.until(self.now + Duration::from_secs(115));
-        self.look_for_idle_room();
+        self.note_idle_room();
         self.until(self.now + Duration::from_secs(45));
-        self.look_for_leaks();
+        self.check_leaks();
         self.await_quiet();
     }
 
@@ -503,16 +496,17 @@ impl Cluster {
 
     fn outcome(mut self) -> Outcome {
         if self.steps > STEPS {
-            self.broken(Promise::Quiet, format!("{STEPS} steps"));
+            self.violated(Invariant::Quiet, format!("{STEPS} steps"));
         }
-        self.check_peace();
+        self.check_rest();
         for node in self.all_nodes() {
             self.end_life(node);
         }
         let found_by_convergence = self.checkers.found_by_convergence();
-        let (mut broken, coverage, crowded) = self.checkers.results(self.now);
-        broken.dedup();
-        let story = if broken.is_empty() { vec![] } else { self.story };
+        self.log_violations();
+        let (mut violations, coverage, crowded) = self.checkers.results(self.now);
+        violations.dedup();
+        let story = if violations.is_empty() { vec![] } else { self.story };
         let (trace, steps, entries) = (self.trace, self.steps, self.journal.end().0);
         let (simulated, injected, rows) = (self.now.since(START), self.injected, self.rows);
         Outcome {
@@ -525,18 +519,22 @@ impl Cluster {
             simulated,
             injected,
             rows,
-            broken,
+            violations,
             story,
         }
     }
 
-    pub(super) fn broken(&mut self, promise: Promise, how: String) {
-        self.breaks(Broken { promise, how });
+    /// Records a violation.
+    pub(super) fn violated(&mut self, invariant: Invariant, detail: String) {
+        self.checkers.violated(Violation { invariant, detail });
     }
 
-    pub(super) fn breaks(&mut self, broken: Broken) {
-        self.tell(|| format!("BROKEN: {broken}"));
-        self.checkers.broken(broken);
+    /// Writes new violations to the log of the run.
+    fn log_violations(&mut self) {
+        let new: Vec<String> =
+            self.checkers.violations()[self.logged..].iter().map(ToString::to_string).collect();
+        self.logged += new.len();
+        new.into_iter().for_each(|violation| self.tell(|| format!("VIOLATED: {violation}")));
     }
 
     /// Something goes wrong on purpose.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use schemas::cluster::Leader;
 use schemas::container::Recipe;
 use schemas::message::{
-    Answer, Heartbeat, LeaderHeartbeat, Outcomes, PerformReply, PlacementOutcome, Report, Stop,
+    Answer, Heartbeat, LeaderHeartbeat, Outcomes, PerformReply, PlacementOutcome, Report,
 };
 use schemas::names::{CellId, ServiceId};
 use schemas::{Code, Refusal};
@@ -17,7 +17,7 @@ use super::bus::{About, Kind, Message, Question, bytes_of};
 use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
 use super::nodes::{Life, Node, cell_id, rep_of};
-use super::promises::Promise;
+use super::invariants::Invariant;
 use super::records::Append;
 
 /// How long the preparation of containers takes.
@@ -34,8 +34,7 @@ impl Cluster {
             E::Append { subject, expected, entry, bytes } => {
                 self.tell(|| format!("{node} appends {entry} to {subject} behind {expected}"));
                 let append = Append { from: me, subject, expected, entry, bytes, given_up: false };
-                let broken = self.checkers.decided(&append, self.place(node).delivered, self.now);
-                broken.into_iter().for_each(|broken| self.breaks(broken));
+                self.checkers.decided(&append, self.places[&node].delivered, self.now);
                 let at = self.delay();
                 self.schedule(at, ClusterEvent::Append(Box::new(append)));
             }
@@ -46,20 +45,21 @@ impl Cluster {
             }
             E::AnswerQuery { requester, query, picture, observed } => {
                 let reply = bbs::answer(&query, &picture, &observed);
+                if let Reply::Rows(answer) = &reply {
+                    self.checkers.answered_query(&query, &observed, picture.position(), answer);
+                }
                 self.note_reply(&reply);
                 self.answer(node, requester, encode(&reply));
             }
             E::Stop(cell, stop) => {
-                self.says_stop(me, &cell, &stop);
                 self.tell_cell(node, &cell, Kind::Stop, &stop);
             }
             E::Cancel(cell, stop) => {
-                self.says_stop(me, &cell, &stop);
                 self.tell_cell(node, &cell, Kind::Cancel, &stop);
             }
             E::Probe(cell, order) => {
                 let to = rep_of(&cell);
-                self.checkers.probes(me, &cell, self.now);
+                self.checkers.probed(me, &cell, self.now);
                 self.ask(Some(to), about(About::Probe(cell)), Kind::Probe, bytes_of(&order));
             }
             E::Evacuate(cell, order) => {
@@ -87,7 +87,6 @@ impl Cluster {
                 self.tell(|| format!("{node} leads: {leads}"));
                 self.checkers.leads(me, leads, self.now);
                 if leads {
-                    self.saw(Situation::LeaderChanged);
                 }
                 if self.leading_bbss().len() > 1 {
                     self.saw(Situation::TwoLeaders);
@@ -97,13 +96,12 @@ impl Cluster {
             E::Quarantined(none) => {
                 self.tell(|| format!("{node} sets position {} aside: {}", none.position, none.reason));
             }
-            E::Halt(text) => self.broken(Promise::NobodyHalts, format!("{node}: {text}")),
+            E::Halt(text) => self.violated(Invariant::OnePicture, format!("{node}: {text}")),
         }
     }
 
     fn warned(&mut self, node: Node, text: &str) {
         if text.contains("fell silent together") {
-            self.saw(Situation::MassLoss);
         }
         self.tell(|| format!("{node} warns: {text}"));
     }
@@ -161,15 +159,13 @@ impl Cluster {
             E::Perform { cell, perform } => {
                 self.tell(|| format!("{node} gives {cell} {} pieces of work", perform.work.len()));
                 let stand = (me, self.place(node).delivered, self.now);
-                let broken = self.checkers.gives(stand, &cell, &perform);
-                broken.into_iter().for_each(|broken| self.breaks(broken));
+                self.checkers.work_sent(stand);
                 let to = rep_of(&cell);
                 let question = about(About::Perform(cell, perform.id));
                 self.ask(Some(to), question, Kind::Perform, bytes_of(&perform));
             }
             E::Outcomes { id, outcomes } => {
                 self.tell(|| format!("{node} tells {}", outcomes_line(&outcomes)));
-                self.checkers.finds(&outcomes);
                 let to = self.leader();
                 self.ask(to, about(About::Outcomes(id)), Kind::Outcomes, bytes_of(&outcomes));
             }
@@ -196,10 +192,10 @@ impl Cluster {
             E::AnswerPerform { requester, answer } => self.performed(me, requester, answer),
             E::AnswerState { requester, answer } => {
                 if let Ok(beat) = &answer {
-                    self.says(cell, beat);
+                    self.checkers.heartbeat_sent(beat);
                 }
                 let evacuates = answer.as_ref().is_ok_and(|beat| beat.evacuating);
-                self.checkers.says_state(&cell_id(cell), requester, evacuates);
+                self.checkers.state_reported(&cell_id(cell), requester, evacuates);
                 self.answer(node, requester, bytes_of(&Answer::from(answer)));
             }
             E::Report { id, reports } => {
@@ -227,8 +223,7 @@ impl Cluster {
             }
             E::Delete(guid) => {
                 self.tell(|| format!("{node} deletes {guid}"));
-                let broken = self.checkers.deleted(me, guid, &self.cells[cell], answered);
-                broken.into_iter().for_each(|broken| self.breaks(broken));
+                self.checkers.deleted(me, guid, &self.cells[cell], answered);
                 if !self.order_is_lost() {
                     self.cells[cell].delete(self.now, guid);
                     self.wait_for_containers(cell);
@@ -248,7 +243,7 @@ impl Cluster {
                 self.schedule_for(self.now + Duration::from_millis(10), me, NodeEvent::SelfTested(result));
             }
             E::Heartbeat(beat) => {
-                self.says(cell, &beat);
+                self.checkers.heartbeat_sent(&beat);
                 self.heartbeat(node, &beat);
             }
             E::Exit => {
@@ -269,20 +264,16 @@ impl Cluster {
         if !self.is_full(cell) && !self.chaos.chance(self.faults.unprepared) {
             return Ok(());
         }
-        self.saw(Situation::PreparationFailed);
         Err(rep::Unprepared { reason: "no container can be prepared".into(), is_fault: true })
     }
 
     fn run_container(&mut self, node: Node, cell: usize, recipe: &Recipe) {
         self.tell(|| format!("{node} runs {} as {}", recipe.work, recipe.instance_guid));
-        self.checkers.runs(cell, recipe, self.now);
         if self.order_is_lost() {
             return;
         }
-        self.checkers.made(recipe.instance_guid);
         self.cells[cell].run(self.now, recipe);
         if self.is_sick(cell) || self.chaos.chance(self.faults.create_failed) {
-            self.saw(Situation::CreationFailed);
             self.cells[cell].crash(self.now, recipe.instance_guid, "no container can be made");
         }
         self.wait_for_containers(cell);
@@ -310,30 +301,15 @@ impl Cluster {
         lost
     }
 
-    /// A BBS tells a cell to stop containers.
-    fn says_stop(&mut self, me: Life, cell: &CellId, stop: &Stop) {
-        let stand = (self.place(me.0).delivered, self.now);
-        let broken = self.checkers.says_stop(me, cell, stop, stand);
-        broken.into_iter().for_each(|broken| self.breaks(broken));
-    }
-
     /// A rep answers an auctioneer.
     fn performed(&mut self, me: Life, requester: u64, answer: Result<PerformReply, Refusal>) {
-        let broken = self.checkers.performed((me, self.now), requester, &answer);
-        broken.into_iter().for_each(|broken| self.breaks(broken));
+        self.checkers.work_answered((me, self.now), requester, &answer);
         match &answer {
             Ok(performed) if !performed.refused.is_empty() => self.saw(Situation::WorkRefused),
             Err(refusal) if refusal.code == Code::StaleTerm => self.saw(Situation::StaleTermRefused),
             Ok(_) | Err(_) => {}
         }
         self.answer(me.0, requester, bytes_of(&Answer::from(answer)));
-    }
-
-    /// A rep says how its cell is.
-    fn says(&mut self, cell: usize, beat: &Heartbeat) {
-        self.checkers.said(beat);
-        let wrong = self.checkers.says_free(cell, beat.free, &self.cells[cell].list(), self.now);
-        wrong.into_iter().for_each(|broken| self.breaks(broken));
     }
 
     fn heartbeat(&mut self, node: Node, beat: &Heartbeat) {
@@ -354,7 +330,7 @@ impl Cluster {
         };
         for code in refusals {
             if code == Code::StaleEpoch {
-                self.saw(Situation::OlderLifeRefused);
+                self.saw(Situation::OlderEpochRefused);
             }
             if code == Code::StaleTerm {
                 self.saw(Situation::StaleTermRefused);

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use schemas::names::CellId;
-use schemas::subject::Position;
 use schemas::{Timestamp, cell};
 
 use super::cluster::{Cluster, NodeEvent};
-use super::coverage::Situation;
 use super::nodes::{Node, Shape};
 use super::plan::Act;
 use super::rng::Rng;
@@ -78,8 +75,6 @@ faults! {
     read: 0,
     /// The greatest difference between a node's clock and the true time, in milliseconds.
     skew_ms: 0,
-    /// A client that wants something sends a command with one thing wrong as well, or one as large as may be.
-    spoiled: 0,
 }
 
 impl Faults {
@@ -107,7 +102,6 @@ impl Faults {
             order_lost: at_times(rng, 50),
             create_failed: at_times(rng, 50),
             unprepared: at_times(rng, 50),
-            spoiled: at_times(rng, 400),
             read: 40,
             planned: 0,
         }
@@ -316,7 +310,6 @@ impl Cluster {
                 self.cut_off(node, time, journal_too, notices);
             }
             Act::Part { from, to, both_ways, time } => {
-                self.saw(if both_ways { Situation::Parted } else { Situation::PartedOneWay });
                 let until = self.now + time;
                 if both_ways {
                     self.parted.push((to.clone(), from.clone(), until));
@@ -327,27 +320,22 @@ impl Cluster {
                 let until = self.now + time;
                 let place = self.place_mut(node);
                 place.held_until = place.held_until.max(until);
-                self.saw(Situation::Paused);
             }
             Act::Lag { node, time } => {
                 let until = self.now + time;
                 let place = self.place_mut(node);
                 place.lags_until = place.lags_until.max(until);
-                self.saw(Situation::Lagging);
                 self.heal_at(until);
             }
             Act::Dark(time) => {
-                self.saw(Situation::JournalDark);
                 self.go_dark(time);
             }
             Act::NoHeartbeats(time) => self.no_heartbeats_until = self.now + time,
             Act::Unheard { cell, time } => {
                 self.unheard = (cell, self.now + time);
-                self.saw(Situation::Unheard);
             }
             Act::Clock { node, millis } => {
                 self.place_mut(node).skew_ms += millis;
-                self.saw(Situation::ClockStepped);
                 if let Some(life) = self.life(node) {
                     self.place_mut(node).turn_due = true;
                     self.schedule_for(self.now, life, NodeEvent::Turn);
@@ -355,7 +343,6 @@ impl Cluster {
             }
             Act::Slow { cell, time } => {
                 self.slow.insert(cell, (self.now + time, time / 2));
-                self.saw(Situation::Slow);
             }
             Act::Sick { cell, time } => {
                 self.sick_until.insert(cell, self.now + time);
@@ -379,7 +366,6 @@ impl Cluster {
         if journal_too {
             place.dark_until = place.dark_until.max(until);
         }
-        self.saw(if journal_too { Situation::CutOffEntirely } else { Situation::CutOffFromBus });
         self.heal_at(until);
     }
 
@@ -425,14 +411,6 @@ impl Cluster {
     /// BBSs, journal and the ways between them are not as they should be, for so long and a while.
     pub(super) fn trouble(&mut self, time: Duration) {
         self.troubled_until = self.troubled_until.max(self.now + time + CALMING);
-    }
-
-    /// A cell disappeared a second ago: unless the BBSs had trouble, everybody knows what was on it.
-    pub(super) fn look_at_loss(&mut self, cell: &CellId, since: Position) {
-        if self.troubled_until <= self.now {
-            let broken = self.checkers.lost_is_reaped(cell, since);
-            broken.into_iter().for_each(|broken| self.breaks(broken));
-        }
     }
 
     fn troubles(&mut self, act: &Act) {
@@ -484,7 +462,7 @@ impl Cluster {
     pub(super) fn make_peace(&mut self) {
         let Faults { skew_ms, read, .. } = self.faults;
         self.faults = Faults { skew_ms, read: read / 4, ..Faults::NONE };
-        self.checkers.peace(self.now);
+        self.checkers.faults_ended(self.now);
         // What was on its way before takes as long as it did.
         self.trouble(Duration::ZERO);
         self.no_heartbeats_until = self.now;

@@ -18,7 +18,6 @@
 //! | `arrived`, `effects` | what machines take, and what they want done |
 //! | `takeover` | what a new leader finds, alone with a copy of what it knows |
 //! | [`workload`], `clients` | what clients do, what they are told, and the owners of tasks |
-//! | [`spoiled`] | commands with one thing wrong, and commands as large as may be |
 //! | `reads` | what readers ask of the tables |
 //! | [`checkers`] | what has to be true, at every append and at the end |
 //! | [`story`] | plans as text, and what is expected of them |
@@ -46,7 +45,7 @@ mod periodics;
 pub mod plan;
 mod preemption;
 mod priorities;
-pub mod promises;
+pub mod invariants;
 pub mod racks;
 mod reads;
 mod records;
@@ -55,7 +54,6 @@ mod retries;
 pub mod rng;
 mod rollouts;
 pub mod shrink;
-pub mod spoiled;
 pub mod story;
 mod takeover;
 mod walls;

@@ -80,7 +80,7 @@ fn run_with_progress(seeds: Range<u64>, jobs: usize) -> Batch {
     let failed = AtomicU64::new(0);
     let batch = run_all(seeds, jobs, |outcome| {
         bar.inc(1);
-        if !outcome.broken.is_empty() {
+        if !outcome.violations.is_empty() {
             let failed = failed.fetch_add(1, Ordering::Relaxed) + 1;
             bar.set_message(format!("({failed} failed)"));
         }
@@ -102,7 +102,7 @@ fn print_batch(batch: &Batch, seconds: f64, jobs: usize) {
     }
     println!("\nSituations:");
     for situation in Situation::ALL {
-        println!("{:>10} {}", batch.coverage.count(*situation), situation.words());
+        println!("{:>10} {}", batch.coverage.count(*situation), situation.text());
     }
     println!("\nRows of the reconciliation tables:");
     for row in Row::all() {
@@ -114,24 +114,24 @@ fn print_batch(batch: &Batch, seconds: f64, jobs: usize) {
 
 /// Returns the lines before the first violation and right after it.
 fn lines_around_violation(story: &[String]) -> &[String] {
-    let first = story.iter().position(|line| line.contains("BROKEN")).unwrap_or(story.len());
+    let first = story.iter().position(|line| line.contains("VIOLATED")).unwrap_or(story.len());
     &story[first.saturating_sub(LOG_LINES)..story.len().min(first + 5)]
 }
 
 fn print_failure(batch: &Batch, seed: u64, outcome: &Outcome, runs: u32) {
     println!("\n{} of {} seeds violated an invariant:", batch.failed.len(), batch.seeds);
     for (seed, outcome) in batch.failed.iter().take(40) {
-        println!("  seed {seed}: {}", outcome.broken[0]);
+        println!("  seed {seed}: {}", outcome.violations[0]);
     }
     println!("\nShortest plan that still violates it, from seed {seed}:\n");
-    let (plan, shortest) = shrink::shortest(&Plan::drawn(seed), outcome.broken[0].promise, runs);
+    let (plan, shortest) = shrink::shortest(&Plan::drawn(seed), outcome.violations[0].invariant, runs);
     println!("{plan}");
     println!("Log of its run:");
     for line in lines_around_violation(&shortest.story) {
         println!("{line}");
     }
-    for broken in &shortest.broken {
-        println!("BROKEN {broken}");
+    for violation in &shortest.violations {
+        println!("VIOLATED {violation}");
     }
     println!("\nrun the seed again with: cargo run --release -p simulation -- --seeds {seed}..{}", seed + 1);
 }

@@ -11,19 +11,18 @@ use projections::{Reader, World};
 use rep::Rep;
 use schemas::cluster::Role;
 use schemas::container::ContainerState;
-use schemas::message::{ALIVE_INTERVAL, Ack, Attach, PerformReply, Program, ServiceStatus};
+use schemas::message::{ALIVE_INTERVAL, Ack, Attach, Program, ServiceStatus};
 use schemas::names::{CellId, FolderId, IdGenerator, Incarnation, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
-use schemas::subject::{Position, Subject};
+use schemas::subject::Position;
 use schemas::{Refusal, Timestamp, limits};
 use scripted::{Behaviour, Scripted};
 
 use super::arrived::{Arrived, Clock};
-use super::bus::{About, Kind, Question, bytes_of, decoded, must};
-use super::checkers::signs::MASS_LOSS_WAIT;
+use super::bus::{About, Kind, Question, bytes_of};
 use super::cluster::{Cluster, ClusterEvent, NodeEvent, START};
 use super::coverage::Situation;
-use super::promises::Promise;
+use super::invariants::Invariant;
 use super::racks;
 use super::rng::Rng;
 use super::walls;
@@ -213,14 +212,6 @@ impl Place {
             Some(Machine::Auctioneer(auctioneer, _)) => auctioneer.collection_sizes(),
             Some(Machine::Rep(rep)) => rep.collection_sizes(),
             None => BTreeMap::new(),
-        }
-    }
-
-    /// What it believes to be free of a cell, if it leads as an auctioneer.
-    pub(super) fn free_on(&self, cell: &CellId) -> Option<Resources> {
-        match self.machine.as_ref()? {
-            Machine::Auctioneer(auctioneer, _) if auctioneer.is_leader() => auctioneer.free_on(cell),
-            Machine::Auctioneer(..) | Machine::Bbs(_) | Machine::Rep(_) => None,
         }
     }
 
@@ -611,7 +602,6 @@ impl Cluster {
     /// Kills a node, and lets it start again later.
     pub(super) fn kill(&mut self, node: Node, away: Duration) {
         if self.end_life(node) {
-            self.saw(Situation::Killed);
             self.tell(|| format!("{node} is killed"));
             self.schedule(self.now + away, ClusterEvent::Restart(node));
         }
@@ -620,7 +610,6 @@ impl Cluster {
     /// The machine of a cell dies with everything on it; another one takes its place later, or never.
     pub(super) fn let_die(&mut self, cell: usize, away: Option<Duration>) {
         let node = Node::Rep(cell);
-        self.saw(if away.is_some() { Situation::MachineDied } else { Situation::CellGone });
         self.checkers.cell_died(cell, self.now);
         self.cells[cell] = containers(cell);
         let lived = self.end_life(node);
@@ -651,7 +640,7 @@ impl Cluster {
         left.retain(|container| !self.checkers.is_deleted(container.instance_guid));
         if !left.is_empty() {
             let how = format!("{} still holds {} containers", cell_id(cell), left.len());
-            self.broken(Promise::EvacuatedEmpty, how);
+            self.violated(Invariant::Evacuation, how);
         }
         self.start(Node::Rep(cell));
     }
@@ -661,7 +650,6 @@ impl Cluster {
     /// Lets a machine take an input and, now or soon, a turn, and does what it says.
     pub(super) fn input(&mut self, node: Node, arrived: Arrived) {
         self.steps += 1;
-        self.auctioneer_takes(node, &arrived);
         let answers = matches!(arrived, Arrived::Answer { bytes: Some(_), .. });
         let ticks = matches!(arrived, Arrived::Tick);
         let gathers = !matches!(arrived, Arrived::Turn) && self.chaos.chance(self.faults.gathered);
@@ -674,7 +662,7 @@ impl Cluster {
             && let Some(term) = auctioneer.term()
         {
             let delivered = place.delivered;
-            self.checkers.auctions((node, generation), delivered, (term, now));
+            self.checkers.auctioneer_leads((node, generation), delivered, (term, now));
         }
         let place = self.place_mut(node);
         let turn_due = std::mem::replace(&mut place.turn_due, gathers);
@@ -683,16 +671,13 @@ impl Cluster {
             let life = (node, self.place(node).generation);
             self.schedule_for(at, life, NodeEvent::Turn);
         }
-        // Each step of an auctioneer may be an auction.
-        steps.iter().for_each(|effects| self.auctioned(node, effects));
         // Nobody here listens to the feed, so nothing can go wrong with it: no chance is spent on it.
         let is_felt = |effect: &NodeEffect| !matches!(effect, NodeEffect::Bbs(bbs::Effect::Publish { .. }));
         let effects: Vec<NodeEffect> = steps.into_iter().flatten().filter(is_felt).collect();
         self.look_at_takeover(node, &effects, ticks);
         for effect in effects {
             if let Some(life) = self.life(node) {
-                let broken = self.checkers.does(life, &effect, now);
-                broken.into_iter().for_each(|broken| self.breaks(broken));
+                self.checkers.effect(life, &effect, now);
             }
             if self.chaos.chance(self.faults.killed_between) {
                 self.inject("services killed between two effects");
@@ -708,77 +693,6 @@ impl Cluster {
             }
         }
         self.set_alarm(node);
-    }
-
-    /// What an auctioneer is told of the cells.
-    fn auctioneer_takes(&mut self, node: Node, arrived: &Arrived) {
-        let Some(life) = self.life(node).filter(|(node, _)| matches!(node, Node::Auctioneer(_))) else {
-            return;
-        };
-        let now = (self.now, self.place(node).clock(self.now));
-        match arrived {
-            Arrived::Message { kind: Kind::Heartbeat, bytes, .. } => {
-                self.checkers.auctioneer_is_told(life, &must(bytes), now);
-            }
-            Arrived::Answer { about: About::Perform(cell, id), bytes } => {
-                let answer: Option<Result<PerformReply, Refusal>> = bytes.as_ref().map(decoded);
-                self.checkers.auctioneer_answered(life, (cell, id.number), answer.as_ref(), now.0);
-            }
-            Arrived::Recorded(_, stored) => {
-                if let Subject::Cell(cell) = &stored.subject {
-                    self.checkers.auctioneer_folds(life, cell);
-                }
-            }
-            Arrived::Message { .. }
-            | Arrived::Command { .. }
-            | Arrived::Answer { .. }
-            | Arrived::CaughtUp
-            | Arrived::NotAppended { .. }
-            | Arrived::Last { .. }
-            | Arrived::Container(_)
-            | Arrived::Containers(_)
-            | Arrived::SelfTested(_)
-            | Arrived::Prepared(_)
-            | Arrived::Called { .. }
-            | Arrived::Clock(_)
-            | Arrived::Disconnected
-            | Arrived::Reconnected
-            | Arrived::Turn
-            | Arrived::Tick => {}
-        }
-    }
-
-    /// What an auctioneer does in one step is one batch.
-    fn auctioned(&mut self, node: Node, effects: &[NodeEffect]) {
-        let (mut placed, mut unplaced) = (vec![], vec![]);
-        for effect in effects {
-            match effect {
-                NodeEffect::Auctioneer(auctioneer::Effect::Perform { cell, perform }) => {
-                    placed.push((cell.clone(), perform.clone()));
-                }
-                NodeEffect::Auctioneer(auctioneer::Effect::Outcomes { outcomes, .. }) => {
-                    unplaced.push(outcomes.clone());
-                }
-                NodeEffect::Auctioneer(auctioneer::Effect::Lead(_) | auctioneer::Effect::Beat(_))
-                | NodeEffect::Bbs(_)
-                | NodeEffect::Rep(_) => {}
-            }
-        }
-        let chose = !(placed.is_empty() && unplaced.is_empty());
-        let life = self.life(node).filter(|_| chose);
-        // Who lags folds at once what happened over a long time, and what it was told meanwhile is of another age.
-        let stood_still = self.places[&node].lags_until.max(self.places[&node].held_until);
-        if self.now <= stood_still + Duration::from_secs(1) {
-            life.into_iter().for_each(|life| self.checkers.chose_behind(life, self.now, &placed));
-        } else if let Some((life, world)) = life.zip(self.places[&node].world()) {
-            let now = (self.now, self.places[&node].clock(self.now));
-            let broken = self.checkers.chose(life, world, now, (&placed, &unplaced));
-            broken.into_iter().for_each(|broken| self.breaks(broken));
-        }
-        if let Some(world) = self.places[&node].world().filter(|_| !placed.is_empty()) {
-            let broken = self.checkers.auctioned(world, &placed, &unplaced);
-            broken.into_iter().for_each(|broken| self.breaks(broken));
-        }
     }
 
     /// Clocks of the NATS server, of BBSs and of auctioneers come to every BBS that is reached.
@@ -830,14 +744,17 @@ impl Cluster {
     }
 }
 
+/// Returns the timeouts of the presence detection.
+pub(super) fn presence() -> bbs::presence::Config {
+    let mass_loss_wait = Duration::from_secs(10);
+    bbs::presence::Config { mass_loss_wait, ..bbs::presence::Config::default() }
+}
+
 fn bbs_settings(id: ServiceId, bytes_in_flight: usize) -> bbs::Config {
     bbs::Config {
         id,
         founding_shards: Some(4),
-        presence: bbs::presence::Config {
-            mass_loss_wait: MASS_LOSS_WAIT,
-            ..bbs::presence::Config::default()
-        },
+        presence: presence(),
         durability: "simulated".into(),
         history_limit: HISTORY,
         program: Program::default(),

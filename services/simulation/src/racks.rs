@@ -336,51 +336,6 @@ pub(super) fn holds(rule: &Rule, cell: &CellId) -> bool {
     }
 }
 
-/// Cells on which only so many instances may be together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Limit {
-    /// So many.
-    pub(super) most: u32,
-    /// The cell, or the rack that it is in.
-    of: Of,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Of {
-    Cell(CellId),
-    Rack(Option<&'static str>),
-}
-
-impl Limit {
-    /// Whether it is about this cell.
-    pub(super) fn has(&self, cell: &CellId) -> bool {
-        match &self.of {
-            Of::Cell(own) => own == cell,
-            Of::Rack(own) => *own == rack_of(cell),
-        }
-    }
-}
-
-/// How many instances may be where, for what is on this cell.
-pub(super) fn limits(constraint: &Constraint, cell: &CellId) -> Vec<Limit> {
-    let limit = |rule: &Rule| match rule.operator {
-        Operator::DistinctCell => Some(Limit { most: 1, of: Of::Cell(cell.clone()) }),
-        Operator::DistinctAttribute => Some(Limit { most: 2, of: Of::Rack(rack_of(cell)) }),
-        Operator::Equal
-        | Operator::NotEqual
-        | Operator::Less
-        | Operator::AtMost
-        | Operator::Greater
-        | Operator::AtLeast
-        | Operator::Version
-        | Operator::Regexp
-        | Operator::SetContains
-        | Operator::IsSet
-        | Operator::IsNotSet => None,
-    };
-    rules(constraint).filter_map(limit).collect()
-}
-
 /// Whether it is limited how many instances may be where.
 pub(super) fn is_limited(constraint: &Constraint) -> bool {
     rules(constraint)

@@ -61,13 +61,11 @@ impl Cluster {
         if dark || self.chaos.chance(faults.append_lost) {
             self.inject("appends lost");
             self.trouble(PATIENCE);
-            self.saw(Situation::AppendUnknownAndNotStored);
             return self.not_appended(&append, unanswered());
         }
         if self.chaos.chance(faults.append_refused) {
             self.inject("appends refused");
             self.trouble(PATIENCE);
-            self.saw(Situation::AppendRefused);
             return self.not_appended(&append, AppendFailure::Refused("it is not its day".into()));
         }
         self.store(append);
@@ -91,13 +89,13 @@ impl Cluster {
                 self.conflict(&append);
             }
             // After an append of which nobody knows, the BBS asks what stands last: it needs no answer to this one.
-            Appended::Duplicate(_) => self.saw(Situation::RepeatedAsDuplicate),
+            Appended::Duplicate(_) => self.saw(Situation::AppendRepeated),
             Appended::RepeatedAsConflict => {
-                self.saw(Situation::RepeatedAsConflict);
+                self.saw(Situation::AppendRepeated);
                 self.conflict(&append);
             }
             Appended::RepeatedForgotten => {
-                self.saw(Situation::RepeatedForgotten);
+                self.saw(Situation::AppendRepeated);
                 self.conflict(&append);
             }
             Appended::At(position) => self.stored(&append, position),
@@ -130,7 +128,6 @@ impl Cluster {
 
     /// The journal's machines lose power: it is dark while they start again, and keeps what was on disk.
     pub(super) fn cut_power(&mut self, unsynced: usize) {
-        self.saw(Situation::PowerCut);
         if !self.shape.synced {
             self.journal.lose(unsynced);
             // No service goes on from one whose last entry the journal doesn't hold.
@@ -141,30 +138,14 @@ impl Cluster {
     }
 
     fn stored(&mut self, append: &Append, position: Position) {
-        let (words, broken) = self.checkers.appended(&self.journal, position, self.now);
-        self.tell(|| format!("{position} {words}"));
-        // Where messages take long, a second is too short, even if peace begins within it.
-        let swift = self.faults.delay_ms <= 50;
-        if let (Subject::Cell(cell), true) = (&append.subject, swift && words.contains("disappeared")) {
-            self.schedule(
-                self.now + Duration::from_secs(1),
-                ClusterEvent::LookAtLoss(cell.clone(), position),
-            );
-        }
-        if words.contains("cell.appeared") {
-            for seconds in [1, 5] {
-                self.schedule(self.now + Duration::from_secs(seconds), ClusterEvent::LookAgain);
-            }
-        }
-        for broken in broken {
-            self.breaks(broken);
-        }
+        let text = self.checkers.appended(&self.journal, position);
+        self.tell(|| format!("{position} {text}"));
         if append.given_up {
             self.saw(Situation::AppendStoredLate);
         } else if self.chaos.chance(self.faults.ack_lost) {
             self.inject("acknowledgements lost");
             self.trouble(PATIENCE);
-            self.saw(Situation::AppendUnknownAndStored);
+            self.saw(Situation::AppendUnacknowledged);
             self.not_appended(append, unanswered());
         }
         self.tell_followers();

@@ -1,17 +1,16 @@
-//! Makes a failed run short: as few acts, as few kinds of faults as still break the promise.
+//! Shortens the plan of a failed run: fewest acts and kinds of faults that still violate the invariant.
 
 use std::time::Duration;
 
 use super::cluster::{Outcome, run_plan};
 use super::plan::Plan;
-use super::promises::Promise;
+use super::invariants::Invariant;
 
-/// The shortest run found that breaks the promise, and what it showed. Runs at most so many.
-///
-/// `plan` has to break the promise.
+/// Returns the shortest plan found that still violates the invariant, and its outcome. `plan` must violate the
+/// invariant. Runs at most `runs` plans.
 #[must_use]
-pub fn shortest(plan: &Plan, promise: Promise, runs: u32) -> (Plan, Outcome) {
-    let mut shrinking = Shrinking { promise, runs, best: plan.clone() };
+pub fn shortest(plan: &Plan, invariant: Invariant, runs: u32) -> (Plan, Outcome) {
+    let mut shrinking = Shrinking { invariant, runs, best: plan.clone() };
     loop {
         let before = shrinking.best.clone();
         shrinking.fewer_faults();
@@ -25,20 +24,20 @@ pub fn shortest(plan: &Plan, promise: Promise, runs: u32) -> (Plan, Outcome) {
 }
 
 struct Shrinking {
-    promise: Promise,
+    invariant: Invariant,
     /// How many more runs it may take.
     runs: u32,
     best: Plan,
 }
 
 impl Shrinking {
-    /// Takes a shorter plan if that breaks the promise, too.
+    /// Accepts a shorter plan if it violates the invariant, too.
     fn takes(&mut self, shorter: Plan) -> bool {
         if self.runs == 0 || shorter == self.best {
             return false;
         }
         self.runs -= 1;
-        let breaks = run_plan(&shorter).broken.iter().any(|broken| broken.promise == self.promise);
+        let breaks = run_plan(&shorter).violations.iter().any(|broken| broken.invariant == self.invariant);
         if breaks {
             self.best = shorter;
         }

@@ -16,10 +16,9 @@ use schemas::names::{CellId, ProcessGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 
 use super::cluster::Cluster;
-use super::coverage::Situation;
 use super::journal::Stored;
 use super::nodes::{Machine, Node, NodeEffect};
-use super::promises::Promise;
+use super::invariants::Invariant;
 
 /// More entries than any first pass needs.
 const MOST_ENTRIES: usize = 10_000;
@@ -40,9 +39,8 @@ impl Cluster {
             NodeEffect::Auctioneer(_) | NodeEffect::Rep(_) => None,
         });
         let Some(alone) = Alone::new(bbs, now, appended.collect()) else { return };
-        self.saw(Situation::TakenOverAlone);
         if let Err(how) = alone.passes(ticked) {
-            self.broken(Promise::OnePassFinds, format!("{node}: {how}"));
+            self.violated(Invariant::OnePassFinds, format!("{node}: {how}"));
         }
     }
 }

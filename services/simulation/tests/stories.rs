@@ -31,7 +31,7 @@ fn trouble(name: &str, text: &str) -> Option<String> {
         return Some(format!("tests/stories/{name}.txt names no section and no promise"));
     }
     let outcome = run_plan(&story.plan);
-    let broken: Vec<String> = outcome.broken.iter().map(|broken| format!("  {broken}")).collect();
+    let broken: Vec<String> = outcome.violations.iter().map(|broken| format!("  {broken}")).collect();
     let again = format!("see it with: cargo run -p muster -- simulate tests/stories/{name}.txt");
     (!broken.is_empty()).then(|| format!("{name}:\n{}\n{again}", broken.join("\n")))
 }
@@ -86,7 +86,7 @@ fn a_story_that_expects_too_much_fails() {
     let text = "at 3s desire web x2\nat 10s expect web: 2 RUNNING\nat 11s expect web: 3 RUNNING within 5s\n\
                 at 12s expect web gone until 14s\nat 13s remove other -> done\n";
     let outcome = run_plan(&text.parse().expect("a plan"));
-    let broken: Vec<&str> = outcome.broken.iter().map(|broken| broken.how.as_str()).collect();
+    let broken: Vec<&str> = outcome.violations.iter().map(|violation| violation.detail.as_str()).collect();
     let wanted = [
         "at 12s expect web gone until 14s: at 12s 2 of web are desired",
         "remove other -> done: it is refused: ResourceNotFound",

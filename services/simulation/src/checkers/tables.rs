@@ -15,7 +15,7 @@ use schemas::subject::Position;
 use schemas::{Entry, actual, evacuating};
 
 use crate::coverage::Situation;
-use crate::promises::{Broken, Promise as P};
+use crate::invariants::{Invariant as I, Violation};
 use crate::rng::Rng;
 
 /// So many runs of a thousand have tables: they take time.
@@ -36,12 +36,12 @@ type Key = (Table, Vec<Value>);
 pub(super) type Entries = [(Position, Entry)];
 
 /// What is wrong with the tables of a log, and what was met.
-pub(super) fn judge(entries: &Entries, rng: &mut Rng, saw: &mut dyn FnMut(Situation)) -> Vec<Broken> {
+pub(super) fn check(entries: &Entries, rng: &mut Rng, saw: &mut dyn FnMut(Situation)) -> Vec<Violation> {
     if !rng.chance(SAMPLED) {
         return vec![];
     }
     let wrong = project(entries, rng, saw).and_then(|database| compare(&database, entries, rng, saw));
-    wrong.err().map(|how| Broken { promise: P::TablesTrue, how }).into_iter().collect()
+    wrong.err().map(|how| Violation { invariant: I::TablesTrue, detail: how }).into_iter().collect()
 }
 
 /// Tables in memory: every row that ever was, of each key in the order in which they came.

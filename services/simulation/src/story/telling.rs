@@ -11,7 +11,7 @@ use super::judge::Facts;
 use crate::asked::Response;
 use crate::cluster::{Cluster, START};
 use crate::plan::{Act, Answer, Plan};
-use crate::promises::{Broken, Promise};
+use crate::invariants::{Violation, Invariant};
 use scenario::words::Time;
 
 /// Something that is seen of a run.
@@ -26,7 +26,7 @@ pub enum Seen<'a> {
     /// What was expected is so.
     Kept(&'a Expect),
     /// What was expected is not so, or a promise was broken.
-    Broken(&'a Broken),
+    Violation(&'a Violation),
     /// Peace begins: all that the log says then.
     Peace(&'a Facts),
 }
@@ -88,7 +88,7 @@ impl Cluster {
     }
 
     pub(crate) fn facts(&self) -> Facts {
-        let told: BTreeSet<_> = self.checkers.told_owners().cloned().collect();
+        let told: BTreeSet<_> = self.checkers.answered_tasks().cloned().collect();
         Facts::of(self.checkers.world(), self.now, told)
     }
 }
@@ -112,7 +112,7 @@ impl<'a> Telling<'a> {
         }
         self.look_at_answers(cluster, tell);
         let end = cluster.journal.end();
-        let told = cluster.checkers.told_owners().count();
+        let told = cluster.checkers.answered_tasks().count();
         if end > self.position || told > self.told {
             while self.position < end {
                 self.position = Position(self.position.0 + 1);
@@ -219,7 +219,7 @@ fn wrong_answer(act: &Act, told: Response) -> Option<String> {
 }
 
 fn breaks(cluster: &mut Cluster, how: String, tell: Tell<'_>) {
-    let broken = Broken { promise: Promise::AsExpected, how };
-    tell(cluster.now.since(START), Seen::Broken(&broken));
-    cluster.breaks(broken);
+    let violation = Violation { invariant: Invariant::AsExpected, detail: how };
+    tell(cluster.now.since(START), Seen::Violation(&violation));
+    cluster.violated(violation.invariant, violation.detail);
 }
