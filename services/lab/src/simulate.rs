@@ -65,7 +65,7 @@ fn simulate(args: &SimulateArgs, output: Output) -> Result<bool, Failure> {
     let mut shown = Display { output, last: args.last, lines: VecDeque::new(), trouble: None, end: None };
     let outcome = run_told(&story.plan, &mut |at, seen| shown.observe(at, seen));
     shown.finish(&story.plan, &outcome)?;
-    Ok(outcome.broken.is_empty())
+    Ok(outcome.violations.is_empty())
 }
 
 fn read_story(path: &Path) -> Result<Story, Failure> {
@@ -118,11 +118,11 @@ impl Display {
     fn finish(self, plan: &Plan, outcome: &Outcome) -> Result<(), Failure> {
         self.trouble.map_or(Ok(()), Err)?;
         self.lines.iter().try_for_each(|line| output::write_line(line))?;
-        let broken = outcome.broken.iter().map(|broken| format!("BROKEN  {broken}"));
-        let broken: Vec<String> = broken.map(|line| one_line(&line)).collect();
+        let violations = outcome.violations.iter().map(|violation| format!("VIOLATED  {violation}"));
+        let violations: Vec<String> = violations.map(|line| one_line(&line)).collect();
         if !self.output.is_human_readable() {
-            let how = outcome.broken.iter().map(ToString::to_string).collect::<Vec<_>>();
-            let end = json!({"broken": how, "steps": outcome.steps, "entries": outcome.entries});
+            let how = outcome.violations.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let end = json!({"violations": how, "steps": outcome.steps, "entries": outcome.entries});
             return output::write_line(&json!({ "end": end }).to_string());
         }
         let look = RenderOptions { now: START + plan.peace_at, ..self.output.look() };
@@ -142,7 +142,8 @@ impl Display {
         output::write_line(&format!(
             "\n{steps} steps, {entries} entries, {whole} including the final period without faults"
         ))?;
-        let end = if broken.is_empty() { "All invariants held.".to_owned() } else { broken.join("\n") };
+        let end =
+            if violations.is_empty() { "All invariants held.".to_owned() } else { violations.join("\n") };
         output::write_line(&end)
     }
 }
@@ -161,7 +162,7 @@ fn text_lines(seen: Seen<'_>) -> Vec<String> {
             Err(error) => vec![format!("{position:>5}  unknown entry: {}", one_line(&error.to_string()))],
         },
         Seen::Kept(expect) => vec![format!("ok {expect}")],
-        Seen::Broken(broken) => vec![format!("BROKEN {}", one_line(&broken.how))],
+        Seen::Violation(violation) => vec![format!("VIOLATED {}", one_line(&violation.detail))],
         Seen::Peace(_) => vec!["-- faults end".into()],
     }
 }
@@ -190,7 +191,7 @@ fn json_values(at: Duration, seen: Seen<'_>) -> Vec<Value> {
             json!({"at_ms": at, "position": position, "entry": entry})
         }
         Seen::Kept(expect) => json!({"at_ms": at, "kept": expect.to_string()}),
-        Seen::Broken(broken) => json!({"at_ms": at, "broken": broken.to_string()}),
+        Seen::Violation(violation) => json!({"at_ms": at, "violation": violation.to_string()}),
         Seen::Peace(facts) => {
             json!({"at_ms": at, "instances": facts.instances, "tasks": facts.tasks, "cells": facts.cells})
         }

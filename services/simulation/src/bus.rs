@@ -18,8 +18,8 @@ use super::arrived::Arrived;
 use super::asked::ClientRequest;
 use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
-use super::nodes::{Life, Machine, Node};
 use super::invariants::Invariant;
+use super::nodes::{Life, Machine, Node};
 use super::reads::{Read, Table};
 
 /// How long somebody waits for an answer.

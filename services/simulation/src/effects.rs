@@ -16,8 +16,8 @@ use serde::Serialize;
 use super::bus::{About, Kind, Message, Question, bytes_of};
 use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
-use super::nodes::{Life, Node, cell_id, rep_of};
 use super::invariants::Invariant;
+use super::nodes::{Life, Node, cell_id, rep_of};
 use super::records::Append;
 
 /// How long the preparation of containers takes.
@@ -86,8 +86,7 @@ impl Cluster {
             E::Leading(leads) => {
                 self.tell(|| format!("{node} leads: {leads}"));
                 self.checkers.leads(me, leads, self.now);
-                if leads {
-                }
+                if leads {}
                 if self.leading_bbss().len() > 1 {
                     self.saw(Situation::TwoLeaders);
                 }
@@ -101,8 +100,7 @@ impl Cluster {
     }
 
     fn warned(&mut self, node: Node, text: &str) {
-        if text.contains("fell silent together") {
-        }
+        if text.contains("fell silent together") {}
         self.tell(|| format!("{node} warns: {text}"));
     }
 

@@ -48,7 +48,7 @@ invariants! {
     NothingTwice "docs/internals/journal.md, Entries" "each entry is in the log once",
     CompareAndSet "docs/internals/journal.md, Writes" "an entry is stored only if its subject ends where its writer expected",
     LogKept "docs/internals/journal.md, Server" "entries in the log stay there",
-    LegalLog "docs/guides/verify-the-log.md, Findings" "an audit of the log finds no illegal decision",
+    LegalLog "docs/guides/verify-the-log.md, Findings" "an audit of the log has no finding",
     OnePicture "docs/internals/architecture.md, Invariants" "every service folds the log to the World of the reference fold, and none halts at an entry",
     CausesTrue "docs/internals/model/evaluations.md, Causes" "the cause of a decision is about the same aggregate, one of its cells, its preemptor or its launcher",
     OnlyLeadersDecide "docs/internals/model/leadership-and-requests.md, Leadership" "a service decides only while it leads in the log that it knows",
@@ -60,8 +60,7 @@ invariants! {
     RequestOnce "docs/internals/model/leadership-and-requests.md, Requests" "a request is carried out once, before its deadline, and in the name of its client",
     ClientsInOrder "docs/internals/model/leadership-and-requests.md, Ordering and quiescence" "commands of one client about one aggregate are carried out in the order of their arrival",
     DomainsApart "docs/internals/message-bus.md, Message bus" "a client changes nothing in another domain",
-    VersionExpected "docs/reference/nats-api.md, Envelope" "a command with an expected version changes only that version",
-    AsPlanned "docs/reference/nats-api.md, Envelope" "a command with a position is carried out only if its target has not changed since",
+    AsPlanned "docs/reference/nats-api.md, Envelope" "a command that expects a version or a position is carried out only if its target has not changed since",
     ToldTrue "docs/internals/journal.md, Writes" "an acknowledged command is in the log, and a refused command is not",
     JudgedAfterTold "docs/internals/model/leadership-and-requests.md, Requests" "a command is judged on a log that contains every earlier acknowledgement about its target",
     ReadsOwnWrites "docs/internals/message-bus.md, Message bus" "a client reads what it wrote",
@@ -69,17 +68,14 @@ invariants! {
     TablesTrue "docs/reference/sql-tables.md, History" "the rows of the SQL tables as of any position equal the rows of the reference World",
 
     // Processes.
-    OneContainer "Diego Dev Notes, ActualLRPs" "only the present cell of a container reports it, and only after the container has started",
+    OneContainer "Diego Dev Notes, ActualLRPs" "a container gets a record only from its present cell, in its own epoch, and between its start and its end",
     NoCrowd "Diego Dev Notes, ActualLRPs" "more than two containers of one ActualLRP run only until the cells have compared their containers with the log",
-    OneLife "docs/internals/journal.md, Entries" "a container of an earlier epoch never gets a record",
-    EndedStays "Diego Dev Notes, Harmonizing ActualLRPs with Container State: Rep" "a container that its cell reported as ended never gets a record again",
     CrashCounted "Diego Dev Notes, Crashes" "only an ended container crashes, and an immediate restart is one decision with its crash",
     StopHasCause "Diego Dev Notes, Stopping ActualLRPs" "an instance is stopped or removed exactly if it is no longer desired, ended, or is replaced",
     CellsLost "docs/internals/model/cells.md, Cells" "a cell and its instances are lost exactly if the cell was silent for long enough and did not answer a probe",
     Evacuation "Diego Dev Notes, Evacuation" "an evacuating cell takes no work, keeps each instance until its replacement runs or its time is over, and leaves nothing behind",
     StaleStopsNothing "Diego Dev Notes, Harmonizing DesiredLRPs with ActualLRPs: Convergence" "convergence stops nothing while the domain is not fresh, and a domain is fresh for as long as a client set",
     WorkHasEvaluation "docs/internals/model/evaluations.md, Evaluations" "an open evaluation exists exactly for each duty that has work",
-    AtMostTwo "SwarmKit orchestrators, Update supervisor" "during a rollout an index has at most two instances that were not asked to stop",
 
     // Tasks.
     TaskOnce "Diego Dev Notes, Tasks" "the action of a task starts at most once",

@@ -3,11 +3,11 @@
 
 use bytes::Bytes;
 use projections::{Query, World};
+use schemas::Refusal;
 use schemas::codec::{self, Form};
 use schemas::names::{ProcessGuid, TaskGuid};
 use schemas::query::{Filter, Page, Show};
 use schemas::subject::Position;
-use schemas::Refusal;
 use serde::Serialize;
 use serde::de::IgnoredAny;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cluster::{Outcome, run_plan};
-use super::plan::Plan;
 use super::invariants::Invariant;
+use super::plan::Plan;
 
 /// Returns the shortest plan found that still violates the invariant, and its outcome. `plan` must violate the
 /// invariant. Runs at most `runs` plans.

@@ -16,9 +16,9 @@ use schemas::names::{CellId, ProcessGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 
 use super::cluster::Cluster;
+use super::invariants::Invariant;
 use super::journal::Stored;
 use super::nodes::{Machine, Node, NodeEffect};
-use super::invariants::Invariant;
 
 /// More entries than any first pass needs.
 const MOST_ENTRIES: usize = 10_000;

@@ -14,9 +14,9 @@ use rep::reconcile::Row;
 use simulation::batch::{Batch, run_all};
 use simulation::coverage::Situation;
 use simulation::directed::towards;
+use simulation::invariants::Invariant;
 use simulation::nodes::Node;
 use simulation::plan::Act;
-use simulation::invariants::Invariant;
 use simulation::story::Seen;
 use simulation::{Outcome, Plan, run, run_plan, run_told};
 
@@ -36,7 +36,11 @@ fn batch() -> &'static Batch {
         let start = Instant::now();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let batch = run_all(seeds(), cores, |_| {});
-        println!("{} steps, {:.0} per second", batch.steps, batch.steps as f64 / start.elapsed().as_secs_f64());
+        println!(
+            "{} steps, {:.0} per second",
+            batch.steps,
+            batch.steps as f64 / start.elapsed().as_secs_f64()
+        );
         for situation in Situation::ALL {
             println!("{:>8} {}", batch.coverage.count(*situation), situation.text());
         }
@@ -141,12 +145,9 @@ fn crash_at_any_step_loses_nothing() {
         }
     });
     assert_eq!(calm.violations, []);
-    for situation in [
-        Situation::PartlyPlaced,
-        Situation::EvaluationBlocked,
-        Situation::CauseJoined,
-        Situation::RestartDue,
-    ] {
+    for situation in
+        [Situation::PartlyPlaced, Situation::EvaluationBlocked, Situation::CauseJoined, Situation::RestartDue]
+    {
         assert!(calm.coverage.count(situation) > 0, "not met: {}", situation.text());
     }
     moments.dedup();

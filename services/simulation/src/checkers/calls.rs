@@ -55,9 +55,8 @@ impl Calls {
         // The reference World may be ahead of the caller, and may have deleted the task.
         if let Some(known) = world.task(task).filter(|known| known.epoch == epoch && known.state.is_some()) {
             let outcome = known.completed().map(|done| &done.outcome);
-            let right = outcome.is_some_and(|outcome| {
-                is_true(body, (task, epoch), outcome, &known.definition.annotation)
-            });
+            let right = outcome
+                .is_some_and(|outcome| is_true(body, (task, epoch), outcome, &known.definition.annotation));
             notes.check(I::OwnerCalled, right, || format!("the owner of {task} gets {body} for {outcome:?}"));
         }
         self.called.insert(key);
@@ -70,7 +69,12 @@ impl Calls {
     }
 
     /// Records that an answer reached the BBS that made the call.
-    pub(super) fn returned(&mut self, life: Life, (task, epoch): (&TaskGuid, Epoch), answer: &CallbackResult) {
+    pub(super) fn returned(
+        &mut self,
+        life: Life,
+        (task, epoch): (&TaskGuid, Epoch),
+        answer: &CallbackResult,
+    ) {
         if self.leading.contains(&life) && answer.verdict() != CallbackVerdict::Repeat {
             self.ended.insert((life, task.clone(), epoch));
         }

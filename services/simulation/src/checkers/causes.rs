@@ -34,7 +34,10 @@ impl Causes {
             (_, Some(Some(about))) => Self::concerns(about, decision, world),
         };
         notes.check(I::CausesTrue, right, || {
-            format!("a decision of {} about {} names a decision about {about:?}", decision.actor, decision.aggregate)
+            format!(
+                "a decision of {} about {} names a decision about {about:?}",
+                decision.actor, decision.aggregate
+            )
         });
         self.0.insert(decision.id, decision.aggregate.clone());
     }
@@ -46,12 +49,12 @@ impl Causes {
         match about {
             Aggregate::Cell(cell) => match &decision.aggregate {
                 Aggregate::Process { guid, .. } => {
-                    changes_cells(decision) || world.process(guid).is_some_and(|process| is_on(process, decision, cell))
+                    changes_cells(decision)
+                        || world.process(guid).is_some_and(|process| is_on(process, decision, cell))
                 }
-                Aggregate::Task { guid, .. } => world
-                    .task(guid)
-                    .and_then(|task| task.holder())
-                    .is_some_and(|by| by.cell_id == *cell),
+                Aggregate::Task { guid, .. } => {
+                    world.task(guid).and_then(|task| task.holder()).is_some_and(|by| by.cell_id == *cell)
+                }
                 _ => false,
             },
             Aggregate::Periodic { .. } | Aggregate::Parameterised { .. } => desires_launched_task(decision),
@@ -77,7 +80,9 @@ fn is_on(process: &Process, decision: &Decision, cell: &CellId) -> bool {
 fn is_preemption(decision: &Decision) -> bool {
     decision.events.iter().any(|event| match event {
         Event::Actual(actual::Event::StopRequested { cause, .. }) => *cause == StopReason::Preempted,
-        Event::Task(task::Event::Completed { outcome: task::Outcome::Failed { reason }, .. }) => is_preempted(reason),
+        Event::Task(task::Event::Completed { outcome: task::Outcome::Failed { reason }, .. }) => {
+            is_preempted(reason)
+        }
         _ => false,
     })
 }

@@ -97,7 +97,13 @@ impl Clients {
     }
 
     /// Checks an acknowledgement.
-    pub(super) fn acknowledged(&mut self, request: &RequestId, command: &ClientCommand, ack: Ack, notes: &mut Notes) {
+    pub(super) fn acknowledged(
+        &mut self,
+        request: &RequestId,
+        command: &ClientCommand,
+        ack: Ack,
+        notes: &mut Notes,
+    ) {
         let known = self.known.get(request).copied().unwrap_or_default();
         let acknowledged = self.acknowledged.entry(target(command)).or_default();
         *acknowledged = ack.position.max(*acknowledged);

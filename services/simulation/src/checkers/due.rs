@@ -51,13 +51,21 @@ impl Checkers {
         let mut due = vec![];
         let silent = self.signs.overdue(bbs, &self.world, (now, self.calm_since.unwrap_or(now)));
         let probe = 2 * presence().pause;
-        due.extend(silent.into_iter().map(|cell| (I::CellsLost, format!("{cell} is silent, and not lost"), probe)));
+        due.extend(
+            silent.into_iter().map(|cell| (I::CellsLost, format!("{cell} is silent, and not lost"), probe)),
+        );
         for (id, _) in self.world.cells().filter(|(_, cell)| !cell.present) {
             let left = self.world.on_cell(id);
-            due.extend(left.map(|work| (I::CellsLost, format!("{work:?} is on the lost cell {id}"), Duration::ZERO)));
+            due.extend(
+                left.map(|work| (I::CellsLost, format!("{work:?} is on the lost cell {id}"), Duration::ZERO)),
+            );
         }
         let overdue = self.world.due_times(clock);
-        due.extend(overdue.into_iter().map(|(at, what)| (I::NothingOverdue, format!("{what:?} is due since {at}"), CONVERGENCE)));
+        due.extend(
+            overdue
+                .into_iter()
+                .map(|(at, what)| (I::NothingOverdue, format!("{what:?} is due since {at}"), CONVERGENCE)),
+        );
         for task in self.world.tasks_from(None) {
             let owner = task.definition.completion_callback_url.is_some();
             let open = task.completed().is_some_and(|done| done.is_callback_open());
@@ -86,7 +94,10 @@ impl Cluster {
         if !leads.is_empty() {
             self.led_at = self.now;
         } else if since + TAKEOVER <= self.now {
-            self.violated(I::LedAgain, format!("no BBS has led since {since}, although no fault hindered one"));
+            self.violated(
+                I::LedAgain,
+                format!("no BBS has led since {since}, although no fault hindered one"),
+            );
         }
         let leader = leads.first().filter(|_| leads.len() == 1 && undisturbed);
         let clock = leader.and_then(|node| self.life(*node).zip(self.place(*node).decision_time(self.now)));

@@ -32,14 +32,20 @@ impl Launches {
                     Event::Periodic(periodic::Event::Launched { due, task_guid, reason, .. }) => {
                         let once = self.launched.insert(task_guid.clone());
                         let in_time = *due <= decision.at;
-                        let alone = *reason == LaunchReason::Requested || may_overlap(decision, world, &entry.decisions[..at]);
+                        let alone = *reason == LaunchReason::Requested
+                            || may_overlap(decision, world, &entry.decisions[..at]);
                         let desired = desires(later, task_guid).is_some();
                         notes.check(I::LaunchedOnce, once && in_time && alone && desired, || {
-                            format!("{event:?} at {}: once {once}, alone {alone}, desired {desired}", decision.at)
+                            format!(
+                                "{event:?} at {}: once {once}, alone {alone}, desired {desired}",
+                                decision.at
+                            )
                         });
                         notes.saw(match reason {
                             LaunchReason::CatchUp => Situation::LaunchCaughtUp,
-                            LaunchReason::Due | LaunchReason::Queued | LaunchReason::Requested => Situation::LaunchDue,
+                            LaunchReason::Due | LaunchReason::Queued | LaunchReason::Requested => {
+                                Situation::LaunchDue
+                            }
                         });
                     }
                     Event::Parameterised(event) => self.check_dispatch(event, decision, later, notes),
@@ -73,8 +79,11 @@ impl Launches {
                 });
             }
             parameterised::Event::Withdrawn { numbers, reason } => {
-                let known = numbers.iter().all(|number| self.waiting.remove(&(guid.clone(), *number)).is_some());
-                notes.check(I::DispatchedOnce, known, || format!("{guid} withdraws {numbers:?}, not all of which wait"));
+                let known =
+                    numbers.iter().all(|number| self.waiting.remove(&(guid.clone(), *number)).is_some());
+                notes.check(I::DispatchedOnce, known, || {
+                    format!("{guid} withdraws {numbers:?}, not all of which wait")
+                });
                 if *reason == WithdrawReason::Requested {
                     notes.saw(Situation::DispatchWithdrawn);
                 }
@@ -97,7 +106,8 @@ fn may_overlap(decision: &Decision, world: &World, earlier: &[Decision]) -> bool
     let Aggregate::Periodic { guid, .. } = &decision.aggregate else { return false };
     let desired = world.periodic(guid).and_then(|known| known.desired.as_ref());
     let ended = |guid: &TaskGuid| {
-        let about = |one: &&Decision| matches!(&one.aggregate, Aggregate::Task { guid: other, .. } if other == guid);
+        let about =
+            |one: &&Decision| matches!(&one.aggregate, Aggregate::Task { guid: other, .. } if other == guid);
         let ends = |event: &Event| matches!(event, Event::Task(task::Event::Completed { .. }));
         earlier.iter().filter(about).any(|one| one.events.iter().any(ends))
     };
@@ -116,7 +126,9 @@ fn desires<'a>(decisions: &'a [Decision], guid: &TaskGuid) -> Option<&'a schemas
 /// Returns `true` if a decision desires the task of a launch or of a dispatch.
 pub(super) fn desires_launched_task(decision: &Decision) -> bool {
     let launched = |guid: &TaskGuid| guid.launching_periodic().is_some() || guid.dispatch_source().is_some();
-    decision.events.iter().any(|event| matches!(event, Event::Task(task::Event::Desired(desired)) if launched(&desired.task_guid)))
+    decision.events.iter().any(
+        |event| matches!(event, Event::Task(task::Event::Desired(desired)) if launched(&desired.task_guid)),
+    )
 }
 
 impl Checkers {
@@ -125,10 +137,11 @@ impl Checkers {
     pub(super) fn check_concurrency(&self, decision: &Decision, entry: &Entry, notes: &mut Notes) {
         let Aggregate::Parameterised { guid, .. } = &decision.aggregate else { return };
         let events = || decision.events.iter().filter_map(Event::as_parameterised);
-        let launches = events().any(|event| matches!(event, parameterised::Event::Launched { .. }))
-            && entry.decisions.iter().flat_map(|one| &one.events).all(|event| {
-                !matches!(event, Event::Parameterised(parameterised::Event::Updated { .. }))
-            });
+        let launches =
+            events().any(|event| matches!(event, parameterised::Event::Launched { .. }))
+                && entry.decisions.iter().flat_map(|one| &one.events).all(|event| {
+                    !matches!(event, Event::Parameterised(parameterised::Event::Updated { .. }))
+                });
         let known = self.world.parameterised(guid).filter(|_| launches);
         let limit = known.and_then(|known| known.desired.as_ref()?.concurrency);
         let live = self.world.dispatched_by(guid).filter(|task| task.is_live()).count();
@@ -139,7 +152,9 @@ impl Checkers {
 
     /// Records the refusal of a dispatch.
     pub(super) fn note_refused_dispatch(&mut self, command: &ClientCommand, code: Code) {
-        if matches!(command, ClientCommand::ParameterisedDispatch { .. }) && code == Code::InvalidStateTransition {
+        if matches!(command, ClientCommand::ParameterisedDispatch { .. })
+            && code == Code::InvalidStateTransition
+        {
             self.coverage.saw(Situation::DispatchRefused);
         }
     }

@@ -126,12 +126,16 @@ impl Log {
         notes: &mut Notes,
     ) {
         let unique = self.entries.insert(entry.id) && Some(entry.id) == stored.entry;
-        notes.check(I::NothingTwice, unique, || format!("entry {} is stored as {:?}", entry.id, stored.entry));
+        notes
+            .check(I::NothingTwice, unique, || format!("entry {} is stored as {:?}", entry.id, stored.entry));
         let mut last = world.last_time(&stored.subject);
         for decision in &entry.decisions {
             let subject = decision.aggregate.subject(world.shards());
             notes.check(I::LegalLog, subject == stored.subject && last < decision.at, || {
-                format!("decision of {} at {} follows {last} on {}", decision.aggregate, decision.at, stored.subject)
+                format!(
+                    "decision of {} at {} follows {last} on {}",
+                    decision.aggregate, decision.at, stored.subject
+                )
             });
             last = decision.at;
             self.check_request(decision, position, slack, notes);
@@ -162,7 +166,7 @@ impl Log {
         let expected = known.and_then(|known| known.envelope.expect_version);
         let has_version = !matches!(decision.aggregate, Aggregate::Domain(_));
         let right = expected.is_none_or(|expected| !has_version || expected + 1 == version);
-        notes.check(I::VersionExpected, right, || format!("request {id} expects {expected:?}, not {version} - 1"));
+        notes.check(I::AsPlanned, right, || format!("request {id} expects {expected:?}, not {version} - 1"));
         let aggregate = decision.aggregate.to_string();
         self.carried_out.entry(id.clone()).or_default().push(CarriedOut { position, version, aggregate });
     }
@@ -197,7 +201,8 @@ impl Log {
             Actor::Auctioneer(id) if decision.aggregate != Aggregate::Cluster => (Role::Auctioneer, id),
             _ => return,
         };
-        let mut elections = self.elections.iter().rev().filter(|one| one.position <= basis && one.role == role);
+        let mut elections =
+            self.elections.iter().rev().filter(|one| one.position <= basis && one.role == role);
         let (last, before) = (elections.next(), elections.next());
         let leads = last.is_some_and(|one| one.id == *id);
         // A report of the previous auctioneer may still be in the queue of the BBS.
@@ -225,7 +230,10 @@ impl Log {
                     let ttl = request.and_then(|request| request.ttl);
                     let wanted = ttl.map(|ttl| ttl.map(|ttl| decision.at + ttl));
                     notes.check(I::StaleStopsNothing, wanted == Some(*expires_at), || {
-                        format!("{} is fresh until {expires_at:?}, but the client set {ttl:?}", decision.aggregate)
+                        format!(
+                            "{} is fresh until {expires_at:?}, but the client set {ttl:?}",
+                            decision.aggregate
+                        )
                     });
                 }
                 _ => {}

@@ -78,7 +78,8 @@ impl Cluster {
             for (name, size) in place.remembered() {
                 let max = self.checkers.max_size(name, place.leads(), containers);
                 if size > max {
-                    oversized.insert((node, name), format!("{node} has {size} {name}, expected at most {max}"));
+                    oversized
+                        .insert((node, name), format!("{node} has {size} {name}, expected at most {max}"));
                 }
             }
         }

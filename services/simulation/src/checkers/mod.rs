@@ -57,7 +57,9 @@ use schemas::cluster::Terms;
 use schemas::container::{Container, ContainerState, Epoch, Instance, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::message::{Ack, Heartbeat, Perform, PerformReply, RepOrder};
-use schemas::names::{CellId, EntryId, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, RequestId, TaskGuid};
+use schemas::names::{
+    CellId, EntryId, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, RequestId, TaskGuid,
+};
 use schemas::spec::ClientCommand;
 use schemas::stamp::Actor;
 use schemas::subject::{Position, Subject};
@@ -284,9 +286,16 @@ impl Checkers {
         text
     }
 
-    fn check_entry(&mut self, entry: &Entry, stored: &Stored, position: Position, notes: &mut Notes) -> String {
+    fn check_entry(
+        &mut self,
+        entry: &Entry,
+        stored: &Stored,
+        position: Position,
+        notes: &mut Notes,
+    ) -> String {
         let decided = self.decided.get(&entry.id).copied();
-        let (basis, expected) = decided.map_or((Position(0), Position(0)), |(basis, expected, _)| (basis, expected));
+        let (basis, expected) =
+            decided.map_or((Position(0), Position(0)), |(basis, expected, _)| (basis, expected));
         self.log.stored(&stored.subject, position, Some(expected), notes);
         if self.log.is_overtaken(entry, &stored.subject, self.world.shards()) {
             self.fold(position, &projections::reader::empty_entry());
@@ -303,7 +312,9 @@ impl Checkers {
             self.check_decision(decision, (position, basis), (&mut processes, &mut tasks), notes);
         }
         for finding in self.law.judge(&self.world, position, entry) {
-            notes.check(I::LegalLog, false, || format!("{}: {}: {}", finding.kind, finding.target, finding.detail));
+            notes.check(I::LegalLog, false, || {
+                format!("{}: {}: {}", finding.kind, finding.target, finding.detail)
+            });
         }
         self.fold(position, entry);
         for decision in &entry.decisions {
@@ -349,7 +360,10 @@ impl Checkers {
                     self.evacuations.recorded(cell, event, position);
                 }
             }
-            Aggregate::Periodic { .. } | Aggregate::Parameterised { .. } | Aggregate::Domain(_) | Aggregate::Cluster => {}
+            Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
+            | Aggregate::Domain(_)
+            | Aggregate::Cluster => {}
         }
     }
 
@@ -487,7 +501,9 @@ impl Checkers {
         if is_first && is_live && !self.evacuations.may_go_on(&cell) {
             let right = answered && !self.is_needed(&container, &cell);
             self.note(|_, notes| {
-                notes.check(I::LiveKept, right, || format!("{} deletes {}, {:?}", rep.0, container.work, container.state));
+                notes.check(I::LiveKept, right, || {
+                    format!("{} deletes {}, {:?}", rep.0, container.work, container.state)
+                });
             });
         }
     }
@@ -501,7 +517,8 @@ impl Checkers {
         let WorkKey::Lrp { key, epoch } = &container.work else { return false };
         let process = self.world.process(&key.process_guid).filter(|process| process.epoch == *epoch);
         let lrp = process.and_then(|process| process.actual(&key.place)).filter(|lrp| lrp.is_running());
-        let holds = lrp.and_then(Actual::holder).is_some_and(|by| by.instance_guid == container.instance_guid);
+        let holds =
+            lrp.and_then(Actual::holder).is_some_and(|by| by.instance_guid == container.instance_guid);
         holds && rest::only_cell(&self.world, key).is_none_or(|only| only == cell)
     }
 
@@ -524,7 +541,12 @@ impl Checkers {
     }
 
     /// Checks the answer of a rep to work.
-    pub(super) fn work_answered(&mut self, (rep, now): (Life, Timestamp), requester: u64, answer: &Result<PerformReply, Refusal>) {
+    pub(super) fn work_answered(
+        &mut self,
+        (rep, now): (Life, Timestamp),
+        requester: u64,
+        answer: &Result<PerformReply, Refusal>,
+    ) {
         let Ok(reply) = answer else { return };
         self.note(|all, notes| all.placing.answered(rep, requester, reply, now, notes));
     }
@@ -541,7 +563,9 @@ impl Checkers {
     /// Records that an auctioneer leads in a term.
     pub(super) fn auctioneer_leads(&mut self, auctioneer: Life, delivered: Position, term: (u64, Timestamp)) {
         let wait = self.shape.auctioneer().heartbeat;
-        let Some(world) = usize::try_from(delivered.0).ok().and_then(|at| self.worlds.get(at)) else { return };
+        let Some(world) = usize::try_from(delivered.0).ok().and_then(|at| self.worlds.get(at)) else {
+            return;
+        };
         self.placing.leads(auctioneer, term, world, wait);
     }
 
@@ -643,9 +667,9 @@ fn note_evaluations(decision: &Decision, notes: &mut Notes) {
     for event in &decision.events {
         notes.coverage.extend(match event {
             Event::Evaluation(e::Event::Joined { .. }) => Some(Situation::CauseJoined),
-            Event::Evaluation(e::Event::Created { initial_status: e::InitialStatus::Blocked { .. }, .. }) => {
-                Some(Situation::EvaluationBlocked)
-            }
+            Event::Evaluation(e::Event::Created {
+                initial_status: e::InitialStatus::Blocked { .. }, ..
+            }) => Some(Situation::EvaluationBlocked),
             Event::Evaluation(e::Event::Due { .. }) => Some(Situation::RestartDue),
             Event::Evaluation(e::Event::Completed { placed, queued, .. }) if *placed > 0 && *queued > 0 => {
                 Some(Situation::PartlyPlaced)

@@ -84,7 +84,13 @@ impl Placing {
     }
 
     /// Records that an auctioneer, which knows this World, leads in a term.
-    pub(super) fn leads(&mut self, auctioneer: Life, (term, now): (u64, Timestamp), world: &World, wait: Duration) {
+    pub(super) fn leads(
+        &mut self,
+        auctioneer: Life,
+        (term, now): (u64, Timestamp),
+        world: &World,
+        wait: Duration,
+    ) {
         match self.leaders.get_mut(&auctioneer).filter(|leader| leader.term == term) {
             Some(leader) if now.since(leader.since) < wait => {
                 leader.present.retain(|cell| world.is_present(cell));
@@ -115,13 +121,25 @@ impl Placing {
         };
         let unknown = leader.present.iter().filter(|cell| world.is_present(cell)).find(is_unknown);
         notes.check(I::SeesBeforePlacing, unknown.is_none(), || {
-            format!("{} leads since {} and places work without the state of {unknown:?}", auctioneer.0, leader.since)
+            format!(
+                "{} leads since {} and places work without the state of {unknown:?}",
+                auctioneer.0, leader.since
+            )
         });
     }
 
     /// Checks the answer of a rep. The rep decided when the work arrived.
-    pub(super) fn answered(&mut self, rep: Life, requester: u64, reply: &PerformReply, now: Timestamp, notes: &mut Notes) {
-        let Some(Received { perform, highest_term, evacuates }) = self.received.remove(&requester) else { return };
+    pub(super) fn answered(
+        &mut self,
+        rep: Life,
+        requester: u64,
+        reply: &PerformReply,
+        now: Timestamp,
+        notes: &mut Notes,
+    ) {
+        let Some(Received { perform, highest_term, evacuates }) = self.received.remove(&requester) else {
+            return;
+        };
         let terms = self.terms.entry(rep).or_default();
         let term = perform.id.term;
         notes.check(I::StaleTermHarmless, term >= highest_term, || {
@@ -134,7 +152,9 @@ impl Placing {
         for (_, work) in (0_u32..).zip(perform.work).filter(|(at, _)| !refused.contains(at)) {
             let key = work.key.clone();
             let is_new = self.accepted.insert((rep, work.key, work.attempt));
-            notes.check(I::Evacuation, !is_new || !evacuates, || format!("{} accepts {key} and evacuates", rep.0));
+            notes.check(I::Evacuation, !is_new || !evacuates, || {
+                format!("{} accepts {key} and evacuates", rep.0)
+            });
         }
     }
 }

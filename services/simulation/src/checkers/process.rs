@@ -69,7 +69,9 @@ fn check_instance(
         }
         actual::Event::Crashed { by, crash_count, .. } => {
             notes.check(I::OneContainer, scene.is_present(by), || wrong("the cell is absent"));
-            notes.check(I::CrashCounted, !scene.truth.is_live(by.instance_guid), || wrong("the container runs"));
+            notes.check(I::CrashCounted, !scene.truth.is_live(by.instance_guid), || {
+                wrong("the container runs")
+            });
             own.ended.insert(by.instance_guid);
             if *crash_count > 3 {
                 notes.saw(Situation::CrashLimit);
@@ -77,7 +79,9 @@ fn check_instance(
         }
         actual::Event::Unclaimed { cause: UnclaimReason::CellLost, .. } => {
             notes.saw(Situation::InstanceLost);
-            notes.check(I::CellsLost, holder.is_some_and(|by| scene.is_lost(by)), || wrong("the cell is present"));
+            notes.check(I::CellsLost, holder.is_some_and(|by| scene.is_lost(by)), || {
+                wrong("the cell is present")
+            });
         }
         actual::Event::StopRequested { cause, .. } | actual::Event::Removed { cause, .. } => {
             let removed = matches!(event, actual::Event::Removed { .. });
@@ -132,7 +136,9 @@ fn check_evacuating(
             own.check_holder(process, place, by, true, scene, notes);
         }
         evacuating::Event::Removed { place, cause } => {
-            let Some(record) = process.slot(place).and_then(|slot| slot.evacuating.as_deref()) else { return };
+            let Some(record) = process.slot(place).and_then(|slot| slot.evacuating.as_deref()) else {
+                return;
+            };
             let by = &record.by;
             let wrong = || format!("{}/{}: {record:?} is removed: {cause:?}", process.guid, place.index);
             match cause {
@@ -142,7 +148,8 @@ fn check_evacuating(
                 RemovalReason::Removed => {
                     let over = record.expires_at <= scene.decision.at + 2 * scene.clock_slack;
                     let ended = !scene.truth.is_live(by.instance_guid);
-                    let replaced = own.replaced.contains(&by.instance_guid) || is_replaced(process, place, by);
+                    let replaced =
+                        own.replaced.contains(&by.instance_guid) || is_replaced(process, place, by);
                     notes.check(I::Evacuation, over || ended || replaced, wrong);
                 }
             }
@@ -171,9 +178,8 @@ fn check_result(process: &Process, scene: &Scene<'_>, notes: &mut Notes) {
     let instances = || process.slots.iter().filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)));
     let desires = |index| process.desired.as_ref().is_some_and(|desired| desired.desires_index(index));
     // An orphan, which no client ever desired, runs on until its domain is fresh.
-    let kept = instances().find(|(place, lrp)| {
-        process.scaled_by.is_some() && !desires(place.index) && !lrp.is_stopping()
-    });
+    let kept = instances()
+        .find(|(place, lrp)| process.scaled_by.is_some() && !desires(place.index) && !lrp.is_stopping());
     notes.check(I::StopHasCause, kept.is_none(), || format!("{guid}: {kept:?} is not desired and goes on"));
     let stuck = instances().find(|(place, lrp)| {
         lrp.restart_at() == Some(lrp.since)
@@ -188,25 +194,6 @@ fn check_result(process: &Process, scene: &Scene<'_>, notes: &mut Notes) {
         notes.check(I::WorkHasEvaluation, open == usize::from(work > 0), || {
             format!("{guid} has {work} instances and {open} open evaluations for {duty:?}")
         });
-    }
-    check_at_most_two(process, notes);
-}
-
-fn check_at_most_two(process: &Process, notes: &mut Notes) {
-    let Some(desired) = process.desired.as_ref().filter(|_| process.rollout.is_some()) else { return };
-    for index in desired.indices() {
-        let slots = || process.slots_at(index);
-        // A rep may report an instance of an unknown definition.
-        if slots().any(|slot| slot.actual.is_some() && desired.definition(&slot.place.definition_id).is_none()) {
-            continue;
-        }
-        let going_on = slots().filter(|slot| slot.actual.as_ref().is_some_and(|lrp| !lrp.is_stopping())).count();
-        let evacuating = slots().filter(|slot| {
-            let holder = slot.actual.as_ref().and_then(Actual::holder);
-            slot.evacuating.as_ref().is_some_and(|twin| holder != Some(&twin.by))
-        });
-        let live = going_on + evacuating.count();
-        notes.check(I::AtMostTwo, live <= 2, || format!("{}/{index} has {live} instances", process.guid));
     }
 }
 
@@ -227,17 +214,22 @@ impl Containers {
         notes.check(I::OneContainer, scene.is_present(by) && started, || {
             format!("{name}: the cell of {by:?} is absent, or the container never started")
         });
-        notes.check(I::EndedStays, !self.ended.contains(&by.instance_guid), || format!("{name}: {by:?} has ended"));
+        notes.check(I::OneContainer, !self.ended.contains(&by.instance_guid), || {
+            format!("{name}: {by:?} has ended")
+        });
         let work = WorkKey::Lrp { key, epoch: process.epoch };
         let other = scene.truth.work(by.instance_guid).filter(|known| **known != work);
-        notes.check(I::OneLife, other.is_none(), || format!("{work:?} is claimed by {by:?}, which runs {other:?}"));
+        notes.check(I::OneContainer, other.is_none(), || {
+            format!("{work:?} is claimed by {by:?}, which runs {other:?}")
+        });
         scene.truth.claimed(by.instance_guid, work);
     }
 
     fn note_replaced(&mut self, process: &Process) {
         for slot in process.slots.iter() {
             let by = slot.evacuating.as_ref().map(|record| &record.by);
-            self.replaced.extend(by.filter(|by| is_replaced(process, &slot.place, by)).map(|by| by.instance_guid));
+            self.replaced
+                .extend(by.filter(|by| is_replaced(process, &slot.place, by)).map(|by| by.instance_guid));
         }
     }
 }

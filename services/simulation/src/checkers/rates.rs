@@ -13,8 +13,8 @@ use schemas::names::{CellId, ProcessGuid};
 use schemas::{ActualLrpKey, Place, Subject, Timestamp};
 
 use super::{Checkers, Notes};
-use crate::nodes::{Life, NodeEffect};
 use crate::invariants::Invariant as I;
+use crate::nodes::{Life, NodeEffect};
 
 /// Time within which repetitions are counted.
 const WINDOW: Duration = Duration::from_secs(10);

@@ -112,7 +112,8 @@ impl Checkers {
         let mut found = vec![];
         let mut violate = |invariant, detail| found.push(Violation { invariant, detail });
         let live = cells.len() - self.gone.len();
-        let in_order = |cell: &machines::cell::Cell| cell.present && cell.unhealthy.is_none() && !cell.evacuating;
+        let in_order =
+            |cell: &machines::cell::Cell| cell.present && cell.unhealthy.is_none() && !cell.evacuating;
         let count = self.world.cells().filter(|(_, cell)| in_order(cell)).count();
         if count != live {
             violate(I::Quiet, format!("{count} of {live} cells are present, healthy and not evacuating"));
@@ -144,12 +145,18 @@ impl Checkers {
                 let key = ActualLrpKey::new(process.guid.clone(), slot.place.clone());
                 let count = running.remove(&key).unwrap_or(0);
                 if !self.is_at_rest(process, slot, count, now) {
-                    violate(I::DesiredIsActual, format!("{} is {slot:?} with {count} containers", key.with_definition()));
+                    violate(
+                        I::DesiredIsActual,
+                        format!("{} is {slot:?} with {count} containers", key.with_definition()),
+                    );
                 }
             }
         }
         for (key, count) in running {
-            violate(I::NothingLeaks, format!("{count} containers of {} have no record", key.with_definition()));
+            violate(
+                I::NothingLeaks,
+                format!("{count} containers of {} have no record", key.with_definition()),
+            );
         }
         for task in self.world.tasks_from(None) {
             let Some(state) = &task.state else { continue };
@@ -186,9 +193,8 @@ impl Checkers {
             Some(State::Claimed { .. }) => count == 1 && hangs(&self.world, &key),
             Some(State::Unclaimed { placement_error: None }) | None => false,
         };
-        let restarts = by_design
-            && count <= 1
-            && now.since(since) <= SETTLING + slack + start_time(&self.world, &key);
+        let restarts =
+            by_design && count <= 1 && now.since(since) <= SETTLING + slack + start_time(&self.world, &key);
         (right || restarts) && process.is_desired(&slot.place) && slot.evacuating.is_none()
     }
 
@@ -215,7 +221,8 @@ impl Checkers {
             let used = self.world.used_on(&cell_id(cell));
             let records = sum(sizes_on(&self.world, &cell_id(cell)));
             let containers = sum(cells[cell].list().iter().map(|one| one.resources).collect());
-            let detail = || format!("cell {cell} uses {used:?}; records {records:?}, containers {containers:?}");
+            let detail =
+                || format!("cell {cell} uses {used:?}; records {records:?}, containers {containers:?}");
             (records != used || records != containers).then(|| (cell, detail()))
         };
         (0..cells.len()).filter_map(used).collect()
@@ -283,14 +290,20 @@ impl Checkers {
             let carried_out = self.log.carried_out(request);
             let wrong = match asked.told {
                 // A repeated dispatch is answered with the first one.
-                Response::Done(ack) => !is_domain(asked) && !carried_out.iter().any(|one| {
-                    (one.version == ack.version || has_key(asked)) && one.position <= ack.position
-                }),
+                Response::Done(ack) => {
+                    !is_domain(asked)
+                        && !carried_out.iter().any(|one| {
+                            (one.version == ack.version || has_key(asked)) && one.position <= ack.position
+                        })
+                }
                 Response::Refused(_) => asked.copies <= 1 && !carried_out.is_empty(),
                 Response::Nothing => false,
             };
             if wrong {
-                let detail = format!("request {request} was answered {:?}, and the log has {carried_out:?}", asked.told);
+                let detail = format!(
+                    "request {request} was answered {:?}, and the log has {carried_out:?}",
+                    asked.told
+                );
                 self.violations.push(Violation { invariant: I::ToldTrue, detail });
             }
             if asked.copies > 1 && !carried_out.is_empty() && matches!(asked.told, Response::Done(_)) {
@@ -334,7 +347,8 @@ fn unfinished_rollout(world: &World, process: &Process) -> Option<String> {
     let mut instances = process.slots.iter().filter_map(|slot| slot.actual.as_ref());
     let waits = instances.any(Actual::has_placement_error);
     // Retries of a definition that starts too slowly become rare, and a client may have paused the rollout.
-    let held = !rollouts::is_mended(active) && (!rollout.stalled.is_empty() || rollout.phase == Phase::Paused);
+    let held =
+        !rollouts::is_mended(active) && (!rollout.stalled.is_empty() || rollout.phase == Phase::Paused);
     let over = rollout.is_over() && process.slots.iter().all(|slot| slot.place.definition_id == *active);
     (works && !waits && !held && !over).then(|| format!("{}: {rollout:?}, {:?}", process.guid, process.slots))
 }
@@ -379,7 +393,8 @@ fn sizes_on(world: &World, cell: &CellId) -> Vec<Resources> {
 /// Returns `true` if the instances of a definition crash by design.
 fn is_crashing(world: &World, key: &ActualLrpKey) -> bool {
     script(world, key).iter().any(|arg| {
-        ["run=", "exit=", "fail-create="].iter().any(|prefix| arg.starts_with(prefix)) || arg == "never-healthy"
+        ["run=", "exit=", "fail-create="].iter().any(|prefix| arg.starts_with(prefix))
+            || arg == "never-healthy"
     })
 }
 
@@ -458,5 +473,7 @@ fn different_worlds(entries: &[(Position, Entry)], reference: &World, worlds: &[
     }
     let others = worlds.iter().copied().chain([reference]).filter(|world| **world != folded);
     let end = folded.position();
-    others.map(|world| violation(format!("a World at {} differs from the log at {end}", world.position()))).collect()
+    others
+        .map(|world| violation(format!("a World at {} differs from the log at {end}", world.position())))
+        .collect()
 }

@@ -103,7 +103,12 @@ impl Signs {
 
     /// Returns the cells of a World whose silence is long enough to declare them lost. Empty if most cells
     /// have missed a heartbeat.
-    pub(super) fn overdue(&self, bbs: Life, world: &World, (now, calm_since): (Timestamp, Timestamp)) -> Vec<CellId> {
+    pub(super) fn overdue(
+        &self,
+        bbs: Life,
+        world: &World,
+        (now, calm_since): (Timestamp, Timestamp),
+    ) -> Vec<CellId> {
         let limit = presence().silence;
         let present: Vec<&CellId> =
             world.cells().filter(|(_, cell)| cell.present).map(|(id, _)| id).collect();

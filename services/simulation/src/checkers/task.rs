@@ -71,9 +71,9 @@ fn check_event(
         }
         task::Event::Deleted {} => {
             let by_client = matches!(scene.decision.actor, Actor::Client { .. });
-            let waited = task.completed().filter(|done| {
-                scene.at_peace_since.is_some_and(|peace| peace < done.first_completed_at)
-            });
+            let waited = task
+                .completed()
+                .filter(|done| scene.at_peace_since.is_some_and(|peace| peace < done.first_completed_at));
             let owed = waited.is_some() && task.definition.completion_callback_url.is_some();
             notes.check(I::OwnerCalled, by_client || !owed || calls.was_called(guid, task.epoch), || {
                 format!("task {guid} is deleted and its owner was never called")

@@ -10,8 +10,8 @@ use super::expect::{Expect, When};
 use super::judge::Facts;
 use crate::asked::Response;
 use crate::cluster::{Cluster, START};
+use crate::invariants::{Invariant, Violation};
 use crate::plan::{Act, Answer, Plan};
-use crate::invariants::{Violation, Invariant};
 use scenario::words::Time;
 
 /// Something that is seen of a run.
