@@ -16,7 +16,7 @@ use syn::visit::{self, Visit};
 const LIMIT: usize = 3;
 
 /// Number of files in the largest circle of the crates that exceed [`LIMIT`]. The numbers may only fall.
-const EXCEPTIONS: [(&str, usize); 1] = [("services/simulation", 34)];
+const EXCEPTIONS: [(&str, usize); 1] = [("services/simulation", 3)];
 
 /// Maximum number of re-exports that lead from a name to its definition. It also ends cyclic imports.
 const MAX_HOPS: usize = 16;

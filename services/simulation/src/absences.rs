@@ -1,4 +1,4 @@
-//! Clients who change their minds while a cell is away: what they remove or scale away must not come back with it.
+//! Commands while a cell is away. Removed and scaled-down instances must not come back with the cell.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::plan::Act;
 use super::rng::Rng;
 use super::workload::{Ask, Work, domain};
 
-/// So long after a cell fell silent everybody knows that it is lost.
+/// Time after which a silent cell is lost.
 const KNOWN: Duration = Duration::from_secs(18);
-/// So long what was removed is remembered.
+/// Time for which a removed process is remembered.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// What clients remove or scale away in each longer absence that a plan has, before it is over.
+/// Draws removals and scale changes during each longer absence in a plan.
 pub(super) fn during(rng: &mut Rng, acts: &[(Duration, Act)]) -> Vec<(Duration, Act)> {
     let mut more = vec![];
     for (at, act) in acts {
@@ -29,7 +29,7 @@ pub(super) fn during(rng: &mut Rng, acts: &[(Duration, Act)]) -> Vec<(Duration, 
     more
 }
 
-/// For how long an act takes a cell away.
+/// Returns the time for which an act takes a cell away.
 const fn absence(act: &Act) -> Option<Duration> {
     match act {
         Act::Kill { node: Node::Rep(_), away: time }
@@ -61,8 +61,9 @@ const fn absence(act: &Act) -> Option<Duration> {
     }
 }
 
-/// A plan in which a cell is away, and when peace begins. At times it is away so long that nobody remembers what was
-/// removed: then what it still has runs until somebody says that everything of the domain is said, or removes it again.
+/// Draws a plan with one absent cell, and its time of peace. In some plans the removed processes are
+/// forgotten before the cell is back. Their containers then run until the domain is fresh, or until a client
+/// removes the process again.
 pub(super) fn drawn(rng: &mut Rng, shape: Shape) -> (Vec<(Duration, Act)>, Duration) {
     let seconds = Duration::from_secs;
     let long = rng.chance(300);
@@ -83,7 +84,7 @@ pub(super) fn drawn(rng: &mut Rng, shape: Shape) -> (Vec<(Duration, Act)>, Durat
     }
     acts.push((left, absent(rng, cell, away)));
     if long {
-        // Whatever is decided on the same subjects lets them be forgotten.
+        // Later decisions on the same subjects let the removed processes be forgotten.
         for number in 0..8 {
             let ask =
                 Ask::Desire { process: guid(&format!("late{number}")), instances: 1, work: Work::usual() };

@@ -1,4 +1,4 @@
-//! What arrives at a node, decoded into what its machine takes.
+//! Inputs of nodes, decoded for their state machines.
 
 use bbs::{AppendFailure, ChangeRequest, Query};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use super::bus::{About, Kind, decoded, must};
 use super::cluster::Last;
 use super::journal::Stored;
 
-/// What arrives at a node.
+/// Input of a node.
 #[expect(clippy::large_enum_variant, reason = "there are few, and each is taken in at once")]
 pub(super) enum Arrived {
     Recorded(Position, Stored),
@@ -35,7 +35,7 @@ pub(super) enum Arrived {
         kind: Kind,
         bytes: Bytes,
     },
-    /// A client's command that could be read.
+    /// Valid command of a client.
     Command {
         requester: u64,
         domain: Domain,
@@ -55,7 +55,7 @@ pub(super) enum Arrived {
         epoch: Epoch,
         called: bbs::callbacks::CallbackResult,
     },
-    /// Another clock, for a BBS.
+    /// Clock of another service.
     Clock(Clock),
     Disconnected,
     Reconnected,
@@ -63,7 +63,7 @@ pub(super) enum Arrived {
     Tick,
 }
 
-/// A clock that a BBS compares with its own.
+/// Clock that a BBS compares with its own.
 #[derive(Clone, Debug)]
 pub(super) enum Clock {
     Server(Timestamp),
@@ -223,7 +223,7 @@ fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Inp
         Kind::Lead => ask(ChangeRequest::Lead(must(bytes))),
         Kind::Heartbeat => Some(bbs::Input::Heartbeat(must(bytes))),
         Kind::Beat => Some(bbs::Input::LeaderHeartbeat(must(bytes))),
-        // A command comes as what was read of it.
+        // The driver parses commands before the machine receives them.
         Kind::Client(..)
         | Kind::Perform
         | Kind::Probe

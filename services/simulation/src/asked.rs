@@ -1,4 +1,5 @@
-//! What clients ask, as their commands; and what they were told. A client asks with one request id until it is answered.
+//! Commands of clients, and their answers. A client repeats a command with one request id until it is
+//! answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,58 +11,49 @@ use schemas::names::{Domain, ProcessGuid, RequestId};
 use schemas::refusal::Code;
 use schemas::spec::ClientCommand;
 
-/// A command that a client wants carried out.
+/// Command of a client on its way.
 #[derive(Clone, Debug)]
 pub struct ClientRequest {
-    /// The domain that its subject proves.
     pub domain: Domain,
-    /// What is around it.
     pub envelope: Envelope,
-    /// The command.
     pub command: ClientCommand,
-    /// Until when its client waits for the answer, by the true time.
+    /// True time until which the client waits.
     pub until: Timestamp,
-    /// How often it was asked.
     pub tries: u32,
 }
 
 impl ClientRequest {
-    /// Its request id: every client gives one.
+    /// Returns the request id.
     #[must_use]
     pub fn id(&self) -> RequestId {
         self.envelope.request_id.clone().expect("every client gives one")
     }
 }
 
-/// What became of a request, as far as its client knows.
+/// Last answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// It was never answered.
     Nothing,
-    /// It was carried out.
     Done(Ack),
-    /// It was refused. Another copy of it may be carried out all the same.
+    /// Another copy of the command may be carried out nevertheless.
     Refused(Code),
 }
 
-/// A request, what became of it, and how many copies of it were sent.
+/// Request with its answer.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// What was asked.
     pub command: ClientCommand,
-    /// What its client was told.
     pub told: Response,
-    /// How many copies were on their way.
+    /// Number of copies that were sent.
     pub copies: u32,
 }
 
 impl Asked {
-    /// Of which process it says how many instances shall run, and how many.
+    /// Returns the process whose number of instances the command sets, and the number.
     #[must_use]
     pub fn wants(&self) -> Option<(&ProcessGuid, u32)> {
         match &self.command {
             ClientCommand::LrpDesire(lrp) => {
-                // Its indices are those of the cells.
                 let all = if lrp.mode == Mode::Global { u32::MAX } else { lrp.instances };
                 Some((&lrp.process_guid, all))
             }
@@ -90,7 +82,7 @@ impl Asked {
     }
 }
 
-/// What the clients want, and what they were told.
+/// All requests of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     asked: BTreeMap<RequestId, Asked>,
@@ -98,7 +90,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// A request with a request id of its own and a patience, as the client crate makes it.
+    /// Creates a request with a new request id.
     pub fn around(
         &mut self,
         domain: Domain,
@@ -117,33 +109,33 @@ impl Wanted {
         request
     }
 
-    /// A copy of a request is on its way.
+    /// Counts a copy of a request.
     pub fn copied(&mut self, request: &ClientRequest) {
         if let Some(asked) = self.asked.get_mut(&request.id()) {
             asked.copies += 1;
         }
     }
 
-    /// A client was told what became of its request.
+    /// Records an answer.
     pub fn told(&mut self, request: &ClientRequest, told: Response) {
         if let Some(asked) = self.asked.get_mut(&request.id()) {
             asked.told = told;
         }
     }
 
-    /// The last request so far.
+    /// Returns the id of the last request.
     #[must_use]
     pub fn latest(&self) -> Option<RequestId> {
         RequestId::new(&format!("r{}", self.requests)).ok()
     }
 
-    /// What a client knows of its request.
+    /// Returns the answer to a request.
     #[must_use]
     pub fn known_of(&self, request: &RequestId) -> Option<Response> {
         self.asked.get(request).map(|asked| asked.told)
     }
 
-    /// Whether an update of a process is to be refused: one that scales what was desired on each cell.
+    /// Returns `true` if a command scales a global process, which the BBS refuses.
     #[must_use]
     pub fn scales_global(&self, command: &ClientCommand) -> bool {
         let ClientCommand::LrpUpdate { process_guid, update, .. } = command else { return false };
@@ -174,13 +166,14 @@ impl Wanted {
         update.instances.is_some() && self.asked.values().any(is_global)
     }
 
-    /// Everything that was ever asked.
+    /// Returns all requests.
     pub fn asked(&self) -> impl Iterator<Item = (&RequestId, &Asked)> {
         self.asked.iter()
     }
 }
 
-/// Instances of each process that has to be desired, after these commands in their order; none: one on each cell that fits.
+/// Returns the desired processes after these commands in order, with their numbers of instances. `None` for a
+/// global process.
 #[must_use]
 pub fn desired<'a>(
     carried_out: impl Iterator<Item = &'a ClientCommand>,

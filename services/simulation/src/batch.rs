@@ -1,4 +1,4 @@
-//! Many seeds, on every core.
+//! Batches of seeds on several threads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,36 +11,34 @@ use rep::reconcile::Row;
 use super::cluster::{Outcome, run};
 use super::coverage::{Coverage, Situation};
 
-/// What all seeds of a batch showed together.
+/// Results of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// How many were run.
     pub seeds: u64,
     /// Outcomes of seeds that violated an invariant.
     pub failed: BTreeMap<u64, Outcome>,
-    /// What was seen.
     pub coverage: Coverage,
-    /// Inputs that machines took.
+    /// Number of inputs.
     pub steps: u64,
-    /// Entries that were stored.
+    /// Number of entries.
     pub entries: u64,
-    /// Time that was simulated.
+    /// Simulated time.
     pub simulated: Duration,
-    /// What went wrong on purpose, and how often.
+    /// Number of injected faults of each kind.
     pub injected: BTreeMap<&'static str, u64>,
-    /// The rows of the reconciliation tables that were met, and in how many runs.
+    /// Rows of the reconciliation tables, with the number of runs that applied them.
     pub rows: BTreeMap<Row, u64>,
-    /// How much work only convergence found.
+    /// Amount of work that only convergence found.
     pub found_by_convergence: u64,
-    /// The longest time in which more than two containers of one ActualLRP ran at once.
+    /// Longest time for which more than two containers of one ActualLRP ran.
     pub crowded: Duration,
-    /// Seeds in which next to nothing happened.
+    /// Seeds with next to no entries.
     pub idle: Vec<u64>,
 }
 
 impl Batch {
-    /// What should have been met and was not, in words. Rows of the reconciliation tables are met by plans of their own
-    /// ([`crate::directed`]), whether seeds meet them or not.
+    /// Returns the texts of situations that no seed met. Rows of the reconciliation tables have directed
+    /// plans ([`crate::directed`]).
     #[must_use]
     pub fn never_seen(&self) -> Vec<&'static str> {
         self.coverage.missing().map(Situation::text).collect()

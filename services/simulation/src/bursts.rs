@@ -1,5 +1,5 @@
-//! Accidents that come together: what a rep knows of an index and what is true of it grow apart, and then its cell
-//! evacuates. Faults that are drawn one by one hardly ever meet so.
+//! Combinations of faults that rarely occur by chance. The rep's knowledge of an index differs from the log,
+//! and then the cell evacuates.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::plan::Act;
 use super::rng::Rng;
 use super::workload::{self, Ask, domain};
 
-/// What happens in a run of bursts, in the order of time.
+/// Draws the acts of a run with bursts, in order.
 #[must_use]
 pub(super) fn drawn(
     users: &mut Rng,
@@ -47,7 +47,7 @@ fn desire(rng: &mut Rng, name: &str) -> Ask {
     Ask::Desire { process, instances, work: workload::troublesome(rng) }
 }
 
-/// Few things, so that an index lives long enough to be fought over.
+/// Draws a command about few processes, whose indices therefore live long.
 fn asked(rng: &mut Rng) -> Ask {
     let name = if rng.chance(500) { "web0" } else { "web1" };
     let process = ProcessGuid::new(name).expect("a name");
@@ -64,7 +64,7 @@ fn asked(rng: &mut Rng) -> Ask {
     }
 }
 
-/// What comes together, each with the time after the first.
+/// Draws a burst: acts with their delays.
 fn burst(rng: &mut Rng, shape: Shape) -> Vec<(Duration, Act)> {
     let one = rng.place(shape.cells).unwrap_or(0);
     let other = (one + 1 + rng.place(shape.cells - 1).unwrap_or(0)) % shape.cells;
@@ -76,33 +76,33 @@ fn burst(rng: &mut Rng, shape: Shape) -> Vec<(Duration, Act)> {
         acts.push((now, Act::Slow { cell: one, time: rng.millis(10_000, 60_000) }));
     }
     match rng.below(6) {
-        // It hears nothing of the records while others run its work, and moves away what it believes to have.
+        // The rep does not receive the records while other cells run its work, and then evacuates.
         0 => {
             acts.push((now, blind(rng, one, lost)));
             acts.extend(insisting(rng, one, lost));
         }
-        // The same, and it may speak: nobody believes it.
+        // Likewise, and BBSs ignore the messages of the rep.
         1 => {
             acts.push((now, Act::Unheard { cell: one, time: lost }));
             acts.extend(insisting(rng, one, lost));
         }
-        // What moves away from the one moves to the other, and on.
+        // Instances evacuate from one cell to another, and on from there.
         2 => {
             acts.push((now, Act::Evacuate(other)));
             acts.extend(insisting(rng, one, soon));
         }
-        // What it wants to move it can't tell.
+        // The rep cannot report the instances that it evacuates.
         3 => {
             acts.push((now, Act::Evacuate(one)));
             acts.push((soon, blind(rng, one, lost)));
         }
-        // What moved to it from the other moves on without it.
+        // Instances from another cell evacuate without the rep's cell.
         4 => {
             acts.push((now, Act::Evacuate(other)));
             acts.push((soon, blind(rng, one, lost)));
             acts.extend(insisting(rng, one, soon + lost));
         }
-        // It forgets what it knew while it takes over from the other.
+        // The rep restarts while it takes over instances from another cell.
         _ => {
             acts.push((now, Act::Evacuate(other)));
             acts.push((soon, Act::Kill { node: Node::Rep(one), away: rng.millis(0, 6_000) }));
@@ -116,7 +116,7 @@ fn blind(rng: &mut Rng, cell: usize, time: Duration) -> Act {
     Act::CutOff { node: Node::Rep(cell), time, journal_too: false, notices: rng.chance(500) }
 }
 
-/// An operator who evacuates a cell again and again: it may not be known to be there yet.
+/// Draws repeated evacuations of a cell. The BBS may not know the cell yet.
 fn insisting(rng: &mut Rng, cell: usize, from: Duration) -> Vec<(Duration, Act)> {
     let first = from + rng.millis(10, 500);
     (0..12).map(|turn| (first + Duration::from_millis(500) * turn, Act::Evacuate(cell))).collect()

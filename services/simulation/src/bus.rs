@@ -1,4 +1,4 @@
-//! The bus: messages that are lost, late, doubled or old, and questions with their answers.
+//! Message bus. Messages may be lost, late, repeated or old.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use super::invariants::Invariant;
 use super::nodes::{Life, Machine, Node};
 use super::reads::{Read, Table};
 
-/// How long somebody waits for an answer.
+/// Timeout of a question.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A message on the bus. With a token it asks, and the answer names the token.
+/// Message on the bus. The answer to a message with a token names the token.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) kind: Kind,
@@ -33,22 +33,22 @@ pub(super) struct Message {
     pub(super) bytes: Bytes,
 }
 
-/// What a message is, as its subject would say.
+/// Kind of a message, from its subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A client's command: its domain, noun and verb.
+    /// Command of a client: its domain, noun and verb.
     Client(Domain, &'static str, &'static str),
-    /// An operator's: what becomes of a cell.
+    /// Command of an operator about a cell.
     Operator(CellId, cell::Command),
-    /// An operator's: a command that concerns the whole cluster.
+    /// Command of an operator about the cluster.
     Cluster(schemas::cluster::Command),
-    /// The rep of this cell asks whether it may speak for it.
+    /// Request of a rep to act for its cell.
     Attach(CellId),
-    /// The rep of this cell leaves.
+    /// Notification that the rep of a cell leaves.
     Leave(CellId),
-    /// A client reads.
+    /// Query of a client.
     Query(Table),
-    /// A rep's, under the name of a cell.
+    /// Report of a rep, under the name of a cell.
     Report(CellId),
     Records,
     Outcomes,
@@ -63,32 +63,29 @@ pub(super) enum Kind {
     Beat,
 }
 
-/// A question that waits for its answer.
+/// Question that waits for its answer.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    /// Who asked; none: a client.
+    /// Node that asked. `None` for a client.
     pub(super) from: Option<Life>,
     pub(super) about: About,
 }
 
-/// What was asked, as far as the requester needs it with the answer.
+/// Context of a question.
 #[derive(Clone, Debug)]
 pub(super) enum About {
     Request(Box<ClientRequest>),
-    /// An operator's order.
     Operator,
-    /// The rep of a cell may speak for it.
     Attach(usize),
-    /// A report under the name of a cell that didn't make it.
+    /// Forged report under the name of another cell.
     Forged(CellId),
-    /// Something else under the id of a request that was carried out.
+    /// Reused request id.
     Reused(RequestId),
-    /// A client reads what it wrote: the position and the version that it must see.
+    /// Read of a write, with the position and the version that the answer must have at least.
     Show {
         at_least: Position,
         version: u64,
     },
-    /// Somebody reads, and what comes is judged row by row.
     Read(Box<Read>),
     Report(u64),
     Records(u64),
@@ -111,7 +108,7 @@ impl Cluster {
         dropped
     }
 
-    /// When a message arrives: soon, or seconds late.
+    /// Draws the time of arrival: soon, or seconds late.
     fn arrival(&mut self) -> Timestamp {
         if self.network.chance(self.faults.late) {
             self.inject("messages seconds late");
@@ -124,7 +121,7 @@ impl Cluster {
         self.place(node).cut_until > self.now
     }
 
-    /// Sends a message: it may be lost, late, doubled, or come again much later.
+    /// Sends a message, with faults.
     pub(super) fn send(&mut self, from: Option<Node>, to: Node, message: Message) {
         let faults = self.faults;
         // The bus refuses messages over its limit. Clients may send larger ones.
@@ -155,7 +152,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a sign of life gets lost.
+    /// Returns `true` if the faults lose this heartbeat or probe.
     fn is_unheard(&self, from: Option<Node>, to: Node, kind: &Kind) -> bool {
         let (cell, until) = self.unheard;
         let unheard = |node| node == Node::Rep(cell) && self.now < until;
@@ -181,7 +178,7 @@ impl Cluster {
         }
     }
 
-    /// An old copy arrives at whoever is there now.
+    /// An old copy arrives at the current life of a node.
     pub(super) fn old_copy(&mut self, to: Node, message: Message) {
         if let Some(life) = self.life(to).filter(|_| !self.is_cut(to)) {
             self.saw(Situation::OldCopy);
@@ -189,8 +186,8 @@ impl Cluster {
         }
     }
 
-    /// Whether a message uses a request id for something else. A copy that comes after the BBS has forgotten the first use is
-    /// carried out as any other request.
+    /// Returns `true` if a message reuses a request id. Such a message is not repeated, because a BBS that
+    /// has forgotten the first request would carry it out.
     fn reuses_id(&self, message: &Message) -> bool {
         let question = message.token.and_then(|token| self.questions.get(&token));
         question.is_some_and(|question| matches!(question.about, About::Reused(_)))
@@ -203,7 +200,7 @@ impl Cluster {
         }
     }
 
-    /// A message arrives, unless its receiver was cut off in between.
+    /// Passes a message to a node, unless the node is cut off.
     pub(super) fn message(&mut self, node: Node, message: Message) {
         if self.is_cut(node) {
             return;
@@ -229,7 +226,7 @@ impl Cluster {
         self.input(node, Arrived::Message { requester: requester.unwrap_or_default(), kind, bytes });
     }
 
-    /// A client's command arrives.
+    /// Passes a command of a client to a node.
     fn command(
         &mut self,
         node: Node,
@@ -242,7 +239,7 @@ impl Cluster {
             Err(refusal) => return self.unreadable(node, requester, refusal),
         };
         if let Some((bbs, request)) = self.life(node).zip(envelope.request_id.as_ref()) {
-            // A copy without any patience left must not be carried out, so it gives no more time.
+            // A copy whose deadline has passed must not be carried out.
             let patience = envelope.timeout_ms.filter(|millis| *millis > 0).map(Duration::from_millis);
             self.checkers.command_arrived(bbs, request, patience.map(|patience| self.now + patience));
         }
@@ -250,7 +247,7 @@ impl Cluster {
         self.input(node, Arrived::Command { requester, domain, envelope, command });
     }
 
-    /// What can't be read is refused at once, and does not reach the machine.
+    /// Refuses an invalid command before it reaches the machine.
     fn unreadable(&mut self, node: Node, requester: Option<u64>, refusal: Refusal) {
         let Some(requester) = requester else { return };
         let token = self.requesters.get(&requester);
@@ -263,7 +260,7 @@ impl Cluster {
         self.answer(node, requester, bytes_of(&Answer::<Ack>::from(Err(refusal))));
     }
 
-    /// Asks: the answer comes back, or silence when the patience is over.
+    /// Sends a question. Without an answer it ends after the timeout.
     pub(super) fn ask(&mut self, to: Option<Node>, question: Question, kind: Kind, bytes: Bytes) {
         self.counter += 1;
         let token = self.counter;
@@ -282,7 +279,7 @@ impl Cluster {
         }
     }
 
-    /// A node answers; whoever asked may have given up.
+    /// Sends an answer, unless the question has ended.
     pub(super) fn answer(&mut self, from: Node, requester: u64, bytes: Bytes) {
         let Some(token) = self.requesters.remove(&requester) else { return };
         if bytes.len() > MESSAGE_BYTES {
@@ -302,7 +299,7 @@ impl Cluster {
         self.bring(at, to, token, Some(bytes));
     }
 
-    /// An answer or silence comes to a node.
+    /// Passes an answer to a node. `None` after the timeout.
     pub(super) fn answered(&mut self, node: Node, token: u64, bytes: Option<Bytes>) {
         if bytes.is_some() && self.is_cut(node) {
             return;
@@ -321,13 +318,13 @@ impl Cluster {
         self.input(node, Arrived::Answer { about: question.about, bytes });
     }
 
-    /// Somebody who takes commands: a BBS that believes that it leads.
+    /// Returns a BBS that leads.
     pub(super) fn leader(&mut self) -> Option<Node> {
         let leaders = self.leading_bbss();
         self.network.place(leaders.len()).map(|at| leaders[at])
     }
 
-    /// Somebody who answers queries: a BBS, whether it knows the log already or not.
+    /// Returns a BBS, whether it has read the log or not.
     pub(super) fn any_bbs(&mut self) -> Option<Node> {
         let answers =
             |node: &Node| matches!((node, &self.place(*node).machine), (Node::Bbs(_), Some(Machine::Bbs(_))));
@@ -336,7 +333,7 @@ impl Cluster {
     }
 }
 
-/// The terms of the log that an answer to a rep names.
+/// Returns the terms of the log in an answer to a rep.
 fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
     match about {
         About::Report(_) => decoded::<ReportsReply>(bytes).ok().map(|answer| answer.terms),
@@ -355,7 +352,7 @@ fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
     }
 }
 
-/// Every other message is JSON, so that both forms are exercised.
+/// Encodes a message, every second one as JSON.
 pub(super) fn bytes_of<T: Serialize>(message: &T) -> Bytes {
     let postcard = codec::encode(Form::Postcard, message);
     if postcard.len().is_multiple_of(2) { postcard.into() } else { codec::encode(Form::Json, message).into() }

@@ -29,19 +29,19 @@ use super::rollouts;
 use super::story::newest;
 use super::workload::{Ask, domain, other_domain};
 
-/// What a moody owner answers when it is well, when it refuses, and when it asks to be called again: all sides of what is
-/// repeated are there. In its fourth mood it says nothing.
+/// Answers of a moody owner in each of three moods: success, refusal, and requests to repeat the call. In a
+/// fourth mood the owner does not answer.
 const MOODS: [&[u16]; 3] = [&[200, 204], &[404, 302, 400, 499], &[503, 408, 429, 500, 599]];
 
-/// For so long no client asks a domain to be fresh.
+/// Time to live of a domain that no client requests.
 const NEVER_ASKED_MS: u64 = 1_234_567;
-/// How often a client asks before it gives up.
+/// Maximum number of attempts of a client.
 const TRIES: u32 = 40;
-/// How long a client waits for its answer that wants an evaluation tried again.
+/// Time for which a client waits for the retry of an evaluation.
 const RETRY_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Cluster {
-    /// A client wants something.
+    /// Sends the command of a plan.
     pub(super) fn client_wants(&mut self, domain: Domain, ask: &Ask, patience: Duration) {
         let command = ask.command(&domain);
         self.client_commands(domain, command, patience);
@@ -55,7 +55,7 @@ impl Cluster {
         self.send_request(request);
     }
 
-    /// A client wants the newest evaluation of a process or a task with this trigger tried again, if it sees one.
+    /// Retries the newest evaluation of a process or a task with this trigger, if there is one.
     pub(super) fn client_retries(&mut self, of: &ProcessGuid, trigger: Trigger) {
         let seen = self.facts().evaluations;
         let Some(row) = newest(seen.iter(), of.as_str(), trigger) else { return };
@@ -67,7 +67,7 @@ impl Cluster {
         self.client_commands(domain, command, RETRY_PATIENCE);
     }
 
-    /// At times a client names the version that it knows, or one that is long gone.
+    /// Draws an expected version: the current one or an older one.
     fn expected_version(&mut self, command: &ClientCommand) -> Option<u64> {
         if self.faults.versioned == 0 || !self.users.chance(self.faults.versioned) {
             return None;
@@ -77,8 +77,8 @@ impl Cluster {
         Some(version.saturating_sub(behind))
     }
 
-    /// At times a client names the position at which it made its plan: where the log ends or ended, where the last decision
-    /// about the thing stands or the one before, or where the log will end.
+    /// Draws the position of a plan: the end of the log, a position before or after it, or around the last
+    /// decision about the target.
     fn planned_at(&mut self, command: &ClientCommand) -> Option<Position> {
         if self.faults.planned == 0 || !self.planners.chance(self.faults.planned) {
             return None;
@@ -100,14 +100,14 @@ impl Cluster {
         self.ask(to, question, Kind::Operator(cell_id(cell), command), Bytes::new());
     }
 
-    /// An operator sends a command that concerns the whole cluster.
+    /// Sends a command of an operator about the whole cluster.
     pub(super) fn order_cluster(&mut self, command: schemas::cluster::Command) {
         let to = self.leader();
         let question = Question { from: None, about: About::Operator };
         self.ask(to, question, Kind::Cluster(command), Bytes::new());
     }
 
-    /// The rep of a cell says that it leaves: once, and the message may be lost.
+    /// Reports once that the rep of a cell leaves. The message may be lost.
     pub(super) fn rep_leaves(&mut self, cell: usize) {
         let Some(Machine::Rep(rep)) = &self.place(Node::Rep(cell)).machine else { return };
         let leave = rep.leave();
@@ -116,7 +116,7 @@ impl Cluster {
         self.ask(to, question, Kind::Leave(cell_id(cell)), bytes_of(&leave));
     }
 
-    /// Every domain is fresh from now on, however far the clocks are apart.
+    /// Refreshes every domain without expiry.
     pub(super) fn refresh_for_ever(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for domain in [domain(), other_domain()] {
@@ -124,7 +124,7 @@ impl Cluster {
         }
     }
 
-    /// Operators are done with every cell that they cordoned.
+    /// Uncordons every cell.
     pub(super) fn take_back_cordons(&mut self) {
         for cell in self.checkers.cordoned() {
             if let Node::Rep(at) = rep_of(&cell) {
@@ -133,20 +133,20 @@ impl Cluster {
         }
     }
 
-    /// Many processes that were rolled out get a definition that works, so that all rollouts have to end.
+    /// Deploys working definitions to most processes that were rolled out, so that their rollouts end.
     pub(super) fn mend_definitions(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for (domain, ask) in rollouts::mending(&self.checkers.rolled_out(), &mut self.users) {
             self.client_wants(domain, &ask, patience);
         }
-        // What crashes in short turns for ever comes to no rest.
+        // Instances that restart after a short constant delay never come to rest.
         for (process, domain) in self.checkers.with_constant_delay() {
             let usual = Ask::Policy { process, restart: RestartPolicy::default() };
             self.client_wants(domain, &usual, patience);
         }
     }
 
-    /// Nothing is launched any more: what is launched again and again, and what waits for long, comes to no rest.
+    /// Removes periodic and parameterised tasks, which never come to rest.
     pub(super) fn remove_launchers(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for periodic in self.checkers.periodics() {
@@ -157,7 +157,7 @@ impl Cluster {
         }
     }
 
-    /// A client asks, or asks again, whoever leads.
+    /// Sends a command to the leader.
     pub(super) fn send_request(&mut self, request: ClientRequest) {
         self.checkers.sent(request.id(), &request.command);
         let (domain, command) = (request.domain.clone(), request.command.clone());
@@ -167,7 +167,7 @@ impl Cluster {
         self.send_command(About::Request(Box::new(request)), domain, envelope, &command);
     }
 
-    /// Asks whoever leads for what a command says.
+    /// Sends a command to the leader.
     fn send_command(&mut self, about: About, domain: Domain, envelope: Envelope, command: &ClientCommand) {
         let to = self.leader();
         let (noun, verb) = command.noun_and_verb();
@@ -175,7 +175,7 @@ impl Cluster {
         self.ask(to, Question { from: None, about }, Kind::Client(domain, noun, verb), bytes);
     }
 
-    /// An answer, or silence, comes to a client.
+    /// Handles an answer to a client. `None` after the timeout.
     pub(super) fn client_answered(&mut self, token: u64, bytes: Option<&Bytes>) {
         let Some(question) = self.questions.remove(&token) else { return };
         match question.about {
@@ -187,7 +187,7 @@ impl Cluster {
                 }
             }
             About::Read(read) => self.read_answered(&read, bytes),
-            // An operator looks at the cell to see what became of the order.
+            // The operator inspects the cell instead.
             About::Operator => {}
             About::Attach(cell) => self.attached(cell, bytes.map(decoded)),
             About::Forged(cell) => self.forged_answered(&cell, bytes),
@@ -203,7 +203,7 @@ impl Cluster {
         }
     }
 
-    /// A report under another cell's name is answered: it must not have been taken.
+    /// Checks the answer to a forged report.
     fn forged_answered(&mut self, cell: &CellId, bytes: Option<&Bytes>) {
         let answer: Option<Result<ReportsReply, Refusal>> = bytes.map(decoded);
         match answer {
@@ -263,7 +263,7 @@ impl Cluster {
         }
     }
 
-    /// At times a client asks for something else of the same thing, with the request id of what was carried out.
+    /// May reuse the id of a request for another command.
     fn reuse_id(&mut self, request: &ClientRequest) {
         if self.faults.reused == 0 || !self.users.chance(self.faults.reused) {
             return;
@@ -273,7 +273,7 @@ impl Cluster {
         self.send_command(About::Reused(request.id()), domain, envelope, &something_else(&request.command));
     }
 
-    /// A request id that was used for something else is answered: that must not have been carried out.
+    /// Checks the answer to a reused request id.
     fn reuse_answered(&mut self, request: &RequestId, bytes: Option<&Bytes>) {
         let answer: Option<Result<Ack, Refusal>> = bytes.map(decoded);
         match answer {
@@ -289,7 +289,7 @@ impl Cluster {
         }
     }
 
-    /// At times a client looks at once at what it changed.
+    /// May read what a client wrote.
     fn read_own_write(&mut self, request: &ClientRequest, done: Ack) {
         let guid = match &request.command {
             ClientCommand::LrpDesire(lrp) => &lrp.process_guid,
@@ -339,7 +339,7 @@ impl Cluster {
 
     // ---- the owners of tasks -------------------------------------------------------------------------------------
 
-    /// A BBS posts a completed task to its owner.
+    /// Carries out the call of a task's owner.
     pub(super) fn call(&mut self, from: Life, task: TaskGuid, epoch: Epoch, url: &str, body: &str) {
         let (node, _) = from;
         self.tell(|| format!("{node} calls {url} for {task}"));
@@ -352,7 +352,7 @@ impl Cluster {
         self.schedule_for(at, from, NodeEvent::Called { task, epoch, called });
     }
 
-    /// What a moody owner answers; none: nothing.
+    /// Draws the answer of a moody owner. `None` stands for no answer.
     fn mood(&mut self) -> Option<u16> {
         let mood = usize::try_from(self.users.below(MOODS.len() as u64 + 1)).ok()?;
         let answers = MOODS.get(mood)?;
@@ -373,7 +373,7 @@ impl Cluster {
         }
     }
 
-    /// What came of a callback comes back to the BBS that made it.
+    /// Passes the answer of an owner to the BBS that made the call.
     pub(super) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: CallbackResult) {
         if let Some(life) = self.life(node) {
             self.checkers.call_returned(life, (&task, epoch), &called);
@@ -382,7 +382,7 @@ impl Cluster {
     }
 }
 
-/// What no client asks of the thing that a command is about.
+/// Returns another command about the same target, which no client sends.
 fn something_else(command: &ClientCommand) -> ClientCommand {
     let described = |guid: &ProcessGuid| ClientCommand::LrpUpdate {
         process_guid: guid.clone(),
@@ -437,7 +437,7 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
     }
 }
 
-/// What a command is about, in a word or two.
+/// Returns the target of a command as text.
 fn subject_of(command: &ClientCommand) -> String {
     match command {
         ClientCommand::LrpDesire(lrp) => format!("{} x{}", lrp.process_guid, lrp.instances),

@@ -1,4 +1,4 @@
-//! The cluster: nodes, bus, journal, clients, and the one loop through everything that is due.
+//! The cluster, and the loop that handles its events in the order of time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -28,21 +28,21 @@ use super::records::Append;
 use super::rng::Rng;
 use super::story::Seen;
 
-/// When every run starts.
+/// Start time of every run.
 pub const START: Timestamp = Timestamp::from_millis(1_790_000_000_000);
-/// More steps than any run takes that becomes quiet.
+/// Maximum number of steps of a run that comes to rest.
 const STEPS: u64 = 2_000_000;
-/// More than happens at one moment where nothing goes round in circles.
+/// Maximum number of events at one moment.
 const AT_ONCE: u64 = 10_000;
-/// The longest story that is kept, in lines.
+/// Maximum number of lines in the log of a run.
 const STORY: usize = 100_000;
 
-/// At the end nothing was appended for so long: that is longer than anything takes to arrive.
+/// Time without appends after which a run is at rest.
 const QUIET: Duration = Duration::from_secs(1);
-/// So often that is waited for.
+/// Maximum number of waits for rest.
 const LAST_LOOKS: usize = 60;
 
-/// What comes to a node.
+/// Input of a node.
 #[derive(Clone, Debug)]
 pub(super) enum NodeEvent {
     Follow,
@@ -58,7 +58,7 @@ pub(super) enum NodeEvent {
         last: Last,
     },
     Message(Message),
-    /// The answer to a question; none: the patience is over.
+    /// Answer to a question. `None` after the timeout.
     Answer {
         token: u64,
         bytes: Option<Bytes>,
@@ -77,10 +77,10 @@ pub(super) enum NodeEvent {
     Reconnected,
 }
 
-/// The last entry of a subject.
+/// Result of reading the last entry of a subject.
 pub(super) type Last = Result<Option<(Position, Option<EntryId>)>, String>;
 
-/// What happens around the nodes.
+/// Event around the nodes.
 #[derive(Clone, Debug)]
 pub(super) enum ClusterEvent {
     Restart(Node),
@@ -92,15 +92,15 @@ pub(super) enum ClusterEvent {
         token: u64,
         bytes: Option<Bytes>,
     },
-    /// An old copy of a message, for whoever is there now.
+    /// An old copy of a message arrives.
     OldCopy(Node, Message),
-    /// Somebody reaches the bus or the journal again.
+    /// A node reaches the bus or the journal again.
     Heal,
-    /// Users or faults do something.
+    /// An act of the plan happens.
     Act(Box<Act>),
-    /// Check due work.
+    /// Due work is checked.
     CheckDue,
-    /// It is time that clocks are compared.
+    /// Clocks are compared.
     CompareClocks,
 }
 
@@ -110,100 +110,97 @@ enum Event {
     Cluster(ClusterEvent),
 }
 
-/// A cluster in one thread.
+/// Simulated cluster.
 pub struct Cluster {
     pub(super) now: Timestamp,
     pub(super) faults: Faults,
     pub(super) shape: Shape,
     pub(super) network: Rng,
     pub(super) chaos: Rng,
-    /// What owners of tasks answer, and when clients look.
+    /// Random stream of task owners and clients.
     pub(super) users: Rng,
-    /// At which positions clients make their plans.
+    /// Random stream of the positions of plans.
     pub(super) planners: Rng,
-    /// What readers ask, and how long that takes.
+    /// Random stream of readers.
     pub(super) readers: Rng,
-    /// How the log gets into tables, and where those are looked at.
+    /// Random stream of projectors.
     pub(super) projectors: Rng,
     pub(super) seeds: u64,
     pub journal: SimJournal,
-    /// The newest snapshot that somebody wrote of the log.
+    /// Newest snapshot of the log.
     pub(super) snapshot: Option<Snapshot>,
     pub(super) places: BTreeMap<Node, Place>,
     pub(super) cells: Vec<Scripted>,
     due: BTreeMap<(Timestamp, u64), Event>,
     pub(super) counter: u64,
     pub(super) questions: BTreeMap<u64, Question>,
-    /// Who waits for a machine's answer: the question that it was asked by.
+    /// Question of each requester token.
     pub(super) requesters: BTreeMap<u64, u64>,
-    /// When somebody forges beats all the time, if at all.
+    /// Time in which a forger sends leader heartbeats continuously.
     pub(super) storm: Range<Timestamp>,
-    /// Until then no heartbeat arrives.
+    /// Time until which all heartbeats are lost.
     pub(super) no_heartbeats_until: Timestamp,
-    /// Until then no heartbeat of this cell arrives, and no probe.
+    /// Cell whose heartbeats and probes are lost, and until when.
     pub(super) unheard: (usize, Timestamp),
-    /// Until then the journal answers nobody.
+    /// Time until which the journal does not answer.
     pub(super) dark_until: Timestamp,
-    /// From whom to whom no message gets, and until when.
+    /// Partitions: senders, receivers and end.
     pub(super) parted: Vec<(Vec<Node>, Vec<Node>, Timestamp)>,
-    /// Until then a cell's rep hears late of its containers, so late at most.
+    /// Cells whose container events are late: end and maximum delay.
     pub(super) slow: BTreeMap<usize, (Timestamp, Duration)>,
-    /// When a cell's rep hears what it hears last.
+    /// Time of the last scheduled container event of each cell.
     pub(super) news: BTreeMap<usize, Timestamp>,
-    /// Until then a cell can't make containers.
+    /// Cells that cannot create containers, and until when.
     pub(super) sick_until: BTreeMap<usize, Timestamp>,
-    /// Cells whose executor can't prepare containers, and until when.
+    /// Cells that cannot prepare containers, and until when.
     pub(super) full_until: BTreeMap<usize, Timestamp>,
-    /// Until then somebody disturbed the BBSs, the journal, or the way between them.
+    /// Time until which faults hinder the BBSs, the journal, or their messages.
     pub(super) troubled_until: Timestamp,
-    /// When a BBS was last seen to lead.
+    /// Last time at which a BBS led.
     pub(super) led_at: Timestamp,
-    /// Cells that never come back.
     pub(super) gone: BTreeSet<usize>,
-    /// The rows of the reconciliation tables that reps met whose life is over.
+    /// Rows of the reconciliation tables that ended lives of reps applied.
     pub(super) rows: BTreeMap<Row, u64>,
-    /// How often each kind of fault was injected.
+    /// Number of injected faults of each kind.
     pub(super) injected: BTreeMap<&'static str, u64>,
-    /// How many acts of the plan are done.
+    /// Number of acts so far.
     pub(super) acted: usize,
     pub(super) wanted: Wanted,
     pub(super) checkers: Checkers,
     trace: u64,
     story: Vec<String>,
     pub(super) steps: u64,
-    /// How much happened at this very moment.
+    /// Number of events at the current moment.
     at_once: u64,
     /// Number of violations in the log of the run.
     logged: usize,
 }
 
-/// What a run showed.
+/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// A hash of every step: the same seed has the same.
+    /// Hash of all steps. Equal seeds give equal hashes.
     pub trace: u64,
-    /// Inputs that machines took.
+    /// Number of inputs.
     pub steps: u64,
-    /// Entries in the log.
     pub entries: u64,
-    /// What was seen, and how often.
     pub coverage: Coverage,
-    /// How much work only convergence found.
+    /// Amount of work that only convergence found.
     pub found_by_convergence: u64,
-    /// The longest time in which more than two containers of one ActualLRP ran at once.
+    /// Longest time for which more than two containers of one ActualLRP ran.
     pub crowded: Duration,
-    /// Time that was simulated.
+    /// Simulated time.
     pub simulated: Duration,
-    /// What went wrong on purpose, and how often.
+    /// Number of injected faults of each kind.
     pub injected: BTreeMap<&'static str, u64>,
-    /// The rows of the reconciliation tables that were met, and how often.
+    /// Rows of the reconciliation tables that reps applied.
     pub rows: BTreeMap<Row, u64>,
     pub violations: Vec<Violation>,
     /// Log of the run, if it violated an invariant.
     pub story: Vec<String>,
 }
 
-/// How far two clocks may be apart.
+/// Returns the maximum difference between two clocks.
 fn clock_slack(plan: &Plan) -> Duration {
     let steps = plan.acts.iter().map(|(_, act)| match act {
         Act::Clock { millis, .. } => millis.unsigned_abs(),
@@ -233,26 +230,27 @@ fn clock_slack(plan: &Plan) -> Duration {
     Duration::from_millis(2 * plan.faults.skew_ms + steps.sum::<u64>() + 1)
 }
 
-/// When somebody forges beats all the time: in some runs, for longer than it takes until another BBS leads.
+/// Draws the time in which a forger sends leader heartbeats continuously. In some runs it is longer than an
+/// election.
 fn storm(rng: &mut Rng) -> Range<Timestamp> {
     let begins = START + rng.millis(3_000, 20_000);
     let lasts = if rng.chance(500) { rng.millis(25_000, 45_000) } else { Duration::ZERO };
     begins..begins + lasts
 }
 
-/// Runs a cluster: a minute of faults and requests, then peace until it must have become quiet.
+/// Runs the plan of a seed.
 #[must_use]
 pub fn run(seed: u64) -> Outcome {
     run_plan(&Plan::drawn(seed))
 }
 
-/// Runs a plan to its end.
+/// Runs a plan.
 #[must_use]
 pub fn run_plan(plan: &Plan) -> Outcome {
     run_told(plan, &mut |_, _| {})
 }
 
-/// Runs a plan to its end, and tells what is seen as it comes.
+/// Runs a plan, and reports its events to `tell`.
 #[must_use]
 pub fn run_told(plan: &Plan, tell: &mut dyn FnMut(Duration, Seen<'_>)) -> Outcome {
     let mut cluster = Cluster::new(plan);
@@ -262,7 +260,7 @@ pub fn run_told(plan: &Plan, tell: &mut dyn FnMut(Duration, Seen<'_>)) -> Outcom
 }
 
 impl Cluster {
-    /// All nodes of a plan, starting, and everything in it to come.
+    /// Creates a cluster and schedules its plan.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
         let Plan { seed, shape, faults, acts, .. } = plan;
@@ -325,25 +323,25 @@ impl Cluster {
         cluster
     }
 
-    /// Something will come to a life of a node.
+    /// Schedules an input of a life.
     pub(super) fn schedule_for(&mut self, at: Timestamp, life: Life, what: NodeEvent) {
         self.counter += 1;
         self.due.insert((at, self.counter), Event::Node(life, what));
     }
 
-    /// Something will happen around the nodes.
+    /// Schedules an event.
     pub(super) fn schedule(&mut self, at: Timestamp, what: ClusterEvent) {
         self.counter += 1;
         self.due.insert((at, self.counter), Event::Cluster(what));
     }
 
-    /// Lets time run to a moment.
+    /// Runs the cluster until a time.
     pub fn until(&mut self, moment: Timestamp) {
         while self.next(moment) {}
         self.now = self.now.max(moment);
     }
 
-    /// Lets happen what is due next, if that is not later than a moment.
+    /// Handles the next event, if it is due at `moment`.
     pub(super) fn next(&mut self, moment: Timestamp) -> bool {
         let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= moment) else {
             return false;
@@ -387,7 +385,7 @@ impl Cluster {
         }
     }
 
-    /// Something comes to a node: it is lost if that life is over, and waits while the node is paused.
+    /// Passes an input to a node. Inputs of an ended life are lost, and inputs of a paused node wait.
     fn arrives(&mut self, life: Life, what: NodeEvent) {
         let (node, generation) = life;
         let place = self.place(node);
@@ -419,12 +417,12 @@ impl Cluster {
         }
     }
 
-    /// Somebody will reach the bus or the journal again.
+    /// Schedules the end of a cut.
     pub(super) fn heal_at(&mut self, at: Timestamp) {
         self.schedule(at, ClusterEvent::Heal);
     }
 
-    /// Who reaches the journal again reads on; a BBS is told that it was away from the bus.
+    /// Lets nodes whose cut has ended read the log, and notifies BBSs that they were disconnected.
     fn heal(&mut self) {
         for node in self.all_nodes() {
             let Some(life) = self.life(node) else { continue };
@@ -440,7 +438,7 @@ impl Cluster {
         }
     }
 
-    /// Containers live on whether their rep does or not; it is told what changes.
+    /// Advances the containers of a cell, and notifies its rep.
     fn advance(&mut self, cell: usize) {
         let changed = self.cells[cell].advance(self.now);
         changed.iter().for_each(|container| self.checkers.changed(container));
@@ -462,7 +460,7 @@ impl Cluster {
         }
     }
 
-    /// Peace: no more faults, the domains are fresh; after a while everything has to be as it is wanted.
+    /// Ends all faults, refreshes the domains, and waits until the cluster is at rest.
     fn calm_down(&mut self) {
         self.make_peace();
         self.until(self.now + Duration::from_secs(60));
@@ -472,7 +470,7 @@ impl Cluster {
         self.mend_definitions();
         self.remove_launchers();
         self.until(self.now + Duration::from_secs(125));
-        // Old copies of what operators and clients said arrive until then.
+        // Old copies of commands may arrive until then.
         self.order_cluster(schemas::cluster::Command::SwitchPreemption(false));
         self.take_back_cordons();
         self.remove_launchers();
@@ -483,7 +481,7 @@ impl Cluster {
         self.await_quiet();
     }
 
-    /// What waited for minutes may be due in the very last moment: what came of it arrives.
+    /// Waits for the consequences of work that was due in the last moment.
     fn await_quiet(&mut self) {
         for _ in 0..LAST_LOOKS {
             let end = self.journal.end();
@@ -537,7 +535,7 @@ impl Cluster {
         new.into_iter().for_each(|violation| self.tell(|| format!("VIOLATED: {violation}")));
     }
 
-    /// Something goes wrong on purpose.
+    /// Counts an injected fault.
     pub(super) fn inject(&mut self, kind: &'static str) {
         *self.injected.entry(kind).or_default() += 1;
     }
@@ -546,7 +544,7 @@ impl Cluster {
         self.checkers.saw(situation);
     }
 
-    /// The story that a failed run tells, and the trace that tells two runs apart.
+    /// Adds a line to the log of the run, and to the hash of the run.
     pub(super) fn tell(&mut self, line: impl FnOnce() -> String) {
         let mut text = String::new();
         let _infallible = write!(text, "{:>9.3}s {}", self.now.since(START).as_secs_f64(), line());

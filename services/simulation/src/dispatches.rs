@@ -1,5 +1,5 @@
-//! What clients do with parameterised tasks: they desire, update and remove them, dispatch them with and without keys,
-//! and withdraw what waits. There are few keys, so that the same comes again, at times with something else.
+//! Commands about parameterised tasks. Few keys are used, so that keys are repeated, sometimes with other
+//! content.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::plan::Act;
 use crate::rng::Rng;
 use crate::workload::{Ask, Work, domain};
 
-/// In so many runs of a thousand there are parameterised tasks.
+/// Runs with parameterised tasks, per thousand.
 const PERMILLE: u64 = 500;
 
-/// How often somebody does something.
+/// Interval between two choices of clients.
 const TICK: Duration = Duration::from_millis(900);
 
-/// How many names there are.
+/// Number of parameterised tasks.
 const NAMES: u64 = 3;
 
-/// What clients do until peace.
+/// Draws the commands of clients until peace.
 #[must_use]
 pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
@@ -38,7 +38,7 @@ pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
         at += TICK;
         if rng.chance(often) {
             let ask = asked(rng, keys);
-            // Two who want the same at once.
+            // A second client may send the same command at the same time.
             let racing = rng.chance(150).then(|| ask.clone());
             for ask in [ask].into_iter().chain(racing) {
                 acts.push((at, act(rng, ask)));
@@ -74,7 +74,7 @@ fn desire(rng: &mut Rng, parameterised: ParameterisedGuid, update: bool) -> Ask 
     Ask::Parameterised { parameterised, update, limit, overflow, work: work(rng) }
 }
 
-/// What comes with a key is mostly what came with it before.
+/// Draws a dispatch. A key mostly has the same content.
 fn dispatch(rng: &mut Rng, parameterised: ParameterisedGuid, keys: u64) -> Ask {
     let number = rng.below(keys);
     let key = rng.chance(600).then(|| DispatchKey::new(&format!("key{number}")).expect("a name"));
@@ -85,7 +85,7 @@ fn dispatch(rng: &mut Rng, parameterised: ParameterisedGuid, keys: u64) -> Ask {
     Ask::Dispatch { parameterised, key, payload, colour, priority }
 }
 
-/// Some of it is over at once, some holds others up.
+/// Draws work. Some of it ends at once, and some delays later dispatches.
 fn work(rng: &mut Rng) -> Work {
     let run = match rng.below(4) {
         0 => None,

@@ -1,4 +1,4 @@
-//! What machines want done, done.
+//! Effects of the state machines.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use super::invariants::Invariant;
 use super::nodes::{Life, Node, cell_id, rep_of};
 use super::records::Append;
 
-/// How long the preparation of containers takes.
+/// Duration of the preparation of containers.
 const PREPARATION: Duration = Duration::from_micros(100);
-/// How often somebody beats, in thousandths, who does it all the time.
+/// Rate of forged leader heartbeats in a storm, in thousandths.
 const STORM: u64 = 900;
 
 impl Cluster {
@@ -80,8 +80,7 @@ impl Cluster {
             E::Call { task, epoch, url, body, domain: _ } => {
                 self.call(me, task, epoch, url.plain().unwrap_or_default(), &body);
             }
-            // Nobody listens: it is the log, told once more.
-            // Who asks reaches every BBS that is there.
+            // No node receives the event feed, and queries reach every BBS.
             E::Publish { .. } | E::Subscribed(_) => {}
             E::Leading(leads) => {
                 self.tell(|| format!("{node} leads: {leads}"));
@@ -104,7 +103,7 @@ impl Cluster {
         self.tell(|| format!("{node} warns: {text}"));
     }
 
-    /// At times somebody beats in a term in which nobody was elected, often in the next one.
+    /// May send a forged leader heartbeat, often of the next term.
     pub(super) fn forge_beats(&mut self) {
         let often = if self.storm.contains(&self.now) { STORM } else { self.faults.forged };
         if self.faults.forged == 0 || !self.chaos.chance(often) {
@@ -121,7 +120,7 @@ impl Cluster {
         self.tell_services(None, &Kind::Beat, &bytes_of(&beat));
     }
 
-    /// Tells every BBS and every auctioneer.
+    /// Sends a message to every BBS and every auctioneer.
     fn tell_services(&mut self, from: Option<Node>, kind: &Kind, bytes: &Bytes) {
         let hears = |to: &Node| match to {
             Node::Bbs(_) | Node::Auctioneer(_) => true,
@@ -180,7 +179,7 @@ impl Cluster {
         }
     }
 
-    /// What a rep wants, maybe because a BBS just answered it.
+    /// Carries out an effect of a rep. `answered`: the rep handles an answer of a BBS.
     pub(super) fn rep_effect(&mut self, node: Node, effect: rep::Effect, answered: bool) {
         use rep::Effect as E;
         let Some(me) = self.life(node) else { return };
@@ -277,7 +276,7 @@ impl Cluster {
         self.wait_for_containers(cell);
     }
 
-    /// At times somebody says what a rep says, under another cell's name.
+    /// May repeat a report under the name of another cell.
     fn forge(&mut self, cell: usize, bytes: &Bytes) {
         if !self.chaos.chance(self.faults.forged) {
             return;
@@ -289,7 +288,7 @@ impl Cluster {
         self.ask(to, question, Kind::Report(other), bytes.clone());
     }
 
-    /// Whether the executor doesn't get an order.
+    /// Draws whether the executor receives an order.
     fn order_is_lost(&mut self) -> bool {
         let lost = self.chaos.chance(self.faults.order_lost);
         if lost {
@@ -299,7 +298,7 @@ impl Cluster {
         lost
     }
 
-    /// A rep answers an auctioneer.
+    /// Sends the answer of a rep to an auctioneer.
     fn performed(&mut self, me: Life, requester: u64, answer: Result<PerformReply, Refusal>) {
         self.checkers.work_answered((me, self.now), requester, &answer);
         match &answer {
@@ -314,7 +313,7 @@ impl Cluster {
         self.tell_services(Some(node), &Kind::Heartbeat, &bytes_of(beat));
     }
 
-    /// What an answer says that is worth counting.
+    /// Counts refusals in an answer.
     fn note_reply(&mut self, reply: &Reply) {
         let refusals: Vec<Code> = match reply {
             Reply::Done(Err(refusal)) | Reply::Reported(Err(refusal)) => vec![refusal.code],
@@ -337,7 +336,7 @@ impl Cluster {
     }
 }
 
-/// Somebody who was never elected.
+/// Returns the id of a service that was never elected.
 fn forger() -> ServiceId {
     ServiceId::new("forger").expect("a name")
 }

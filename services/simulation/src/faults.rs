@@ -1,4 +1,4 @@
-//! What goes wrong, and how often. Each kind is off in most runs, so that it can be bad in the others.
+//! Faults and their rates. Each kind is off in most runs, so that it can be frequent in the others.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use super::nodes::{Node, Shape};
 use super::plan::Act;
 use super::rng::Rng;
 
-/// Declares rates with their names, so that a story can say them and a failed run be tried without each.
+/// Declares rates with their names. Stories set them by name, and a failed plan is tried without each.
 macro_rules! faults {
     ($($(#[doc = $words:literal])+ $name:ident: $calm:literal,)*) => {
-        /// How often things go wrong with single messages, appends and effects, in thousandths, and how slow they are.
+        /// Rates of faults of single messages, appends and effects, in thousandths, and the maximum delay.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Faults {
             $($(#[doc = $words])+ pub $name: u64,)*
         }
 
         impl Faults {
-            /// Nothing goes wrong.
+            /// No faults.
             pub const NONE: Self = Self { $($name: $calm,)* };
 
-            /// Each rate with its name, and what it is where nothing goes wrong.
+            /// Returns each rate with its name and its value without faults.
             pub fn rates(&mut self) -> Vec<(&'static str, &mut u64, u64)> {
                 vec![$((stringify!($name), &mut self.$name, $calm),)*]
             }
@@ -31,54 +31,55 @@ macro_rules! faults {
 }
 
 faults! {
-    /// A message on the bus is lost.
+    /// A message is lost.
     dropped: 0,
-    /// A message on the bus comes twice.
+    /// A message arrives twice.
     doubled: 0,
-    /// A message on the bus comes seconds late.
+    /// A message arrives seconds late.
     late: 0,
-    /// A message on the bus comes again seconds or minutes later, to whoever is there then.
+    /// A message arrives again seconds or minutes later, maybe at a later life of the node.
     repeated: 0,
-    /// The longest delay of a message, in milliseconds.
+    /// Maximum delay of a message in milliseconds.
     delay_ms: 1,
     /// An append is lost before it is stored.
     append_lost: 0,
-    /// An append is stored seconds after its sender gave up waiting.
+    /// An append is stored seconds after its sender gave up.
     append_late: 0,
-    /// An append is stored and its acknowledgement lost.
+    /// An append is stored, and its acknowledgement is lost.
     ack_lost: 0,
-    /// The journal says that it will never take an entry.
+    /// The journal refuses an entry for good.
     append_refused: 0,
-    /// The BBS is killed when its entry is stored, before it is folded.
+    /// The BBS is killed when its entry is stored, before it folds the entry.
     killed_before_fold: 0,
-    /// A service is killed between two effects of one step: what it had not done yet is not done.
+    /// A service is killed between two effects of one step.
     killed_between: 0,
-    /// A machine takes several inputs before it gets a turn.
+    /// A machine handles several inputs before its turn.
     gathered: 0,
-    /// A cell's self-test fails.
+    /// The self-test of a cell fails.
     sick: 0,
-    /// A client names the version that it expects.
+    /// A client sets the expected version.
     versioned: 0,
-    /// A client names the position at which it made its plan.
+    /// A client sets the position of its plan.
     planned: 0,
-    /// A rep's report comes a second time, under another cell's name; a beat, in a term in which nobody was elected.
+    /// A report is repeated under the name of another cell, or a service that was never elected sends leader
+    /// heartbeats.
     forged: 0,
-    /// A client asks for something else with a request id that it used before.
+    /// A client reuses a request id for another command.
     reused: 0,
-    /// The executor doesn't get an order to run, to stop or to delete a container.
+    /// The executor does not receive an order to run, stop or delete a container.
     order_lost: 0,
-    /// The executor can't make a container.
+    /// The executor cannot create a container.
     create_failed: 0,
-    /// The executor can't prepare a container.
+    /// The executor cannot prepare a container.
     unprepared: 0,
-    /// Somebody reads rows.
+    /// A client reads rows.
     read: 0,
-    /// The greatest difference between a node's clock and the true time, in milliseconds.
+    /// Maximum clock offset of a node in milliseconds.
     skew_ms: 0,
 }
 
 impl Faults {
-    /// Rates drawn from the seed.
+    /// Draws the rates.
     #[must_use]
     pub const fn drawn(rng: &mut Rng) -> Self {
         Self {
@@ -107,20 +108,20 @@ impl Faults {
         }
     }
 
-    /// The same, where clients name positions in some runs.
+    /// Returns the rates, with planned commands in some runs.
     #[must_use]
     pub const fn with_plans(self, rng: &mut Rng) -> Self {
         Self { planned: at_times(rng, 400), ..self }
     }
 }
 
-/// In two runs of five, up to a bound; else never.
+/// Draws a rate up to a bound in two of five runs, otherwise 0.
 const fn at_times(rng: &mut Rng, bound: u64) -> u64 {
     let worst = 1 + rng.below(bound);
     if rng.below(5) < 2 { worst } else { 0 }
 }
 
-/// How often faults hit nodes, cells, the journal and the network: in thousandths, for each second and each of them.
+/// Rates of faults of nodes, cells, the journal and the network, in thousandths per second and target.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     killed: u64,
@@ -143,7 +144,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Nothing happens.
+    /// No acts.
     pub const NONE: Self = Self {
         killed: 0,
         lost: 0,
@@ -164,7 +165,7 @@ impl Rates {
         forgotten: 0,
     };
 
-    /// Rates drawn from the seed.
+    /// Draws the rates.
     #[must_use]
     pub const fn drawn(rng: &mut Rng) -> Self {
         Self {
@@ -188,13 +189,13 @@ impl Rates {
         }
     }
 
-    /// The same, and cells are evacuated again and again, several at a time, and taken for lost.
+    /// Returns the rates with frequent and simultaneous evacuations and losses of cells.
     #[must_use]
     pub const fn with_evacuations(self) -> Self {
         Self { evacuated: 400, uncordoned: 100, no_heartbeats: 150, ..self }
     }
 
-    /// What happens in a fifth of a second.
+    /// Draws the acts of 200 ms.
     pub(super) fn drawn_acts(self, rng: &mut Rng, shape: Shape) -> Vec<Act> {
         let mut acts = vec![];
         for node in shape.nodes() {
@@ -231,7 +232,7 @@ impl Rates {
 
     fn of_cell(self, rng: &mut Rng, cell: usize, acts: &mut Vec<Act>) {
         if rng.chance(self.lost / 5) {
-            // One that stays away may be the only one with room: work that waits for it is right to wait.
+            // Only the lost cell may have room for waiting work, which therefore waits.
             let away = (!rng.chance(100)).then(|| time_away(rng));
             acts.push(Act::Lose { cell, away });
         }
@@ -276,23 +277,23 @@ impl Rates {
     }
 }
 
-/// Mostly a quick restart, at times so long that the cell counts as lost.
+/// Draws the time until a restart: mostly short, sometimes long enough to lose the cell.
 const fn time_away(rng: &mut Rng) -> Duration {
     let long = rng.chance(300);
     if long { rng.millis(8_000, 45_000) } else { rng.millis(0, 8_000) }
 }
 
-/// Some nodes and the others, one way or both.
+/// Draws a partition, one way or both ways.
 fn parted(rng: &mut Rng, shape: Shape) -> Act {
     let (from, to): (Vec<Node>, Vec<Node>) = shape.nodes().partition(|_| rng.chance(400));
     Act::Part { from, to, both_ways: rng.chance(500), time: rng.millis(1_000, 20_000) }
 }
 
-/// So long after trouble another BBS may still be taking over.
+/// Time for which the effects of a fault may last.
 const CALMING: Duration = Duration::from_secs(6);
 
 impl Cluster {
-    /// Users or faults do something.
+    /// Carries out an act of the plan.
     pub(super) fn act(&mut self, act: Act) {
         self.acted(&act);
         match act {
@@ -375,13 +376,13 @@ impl Cluster {
         self.heal_at(until);
     }
 
-    /// How far a node's clock is from the true time, at most.
+    /// Returns the maximum clock offset of a node.
     pub(super) fn clocks_apart(&self) -> Duration {
         let apart = self.all_nodes().into_iter().map(|node| self.place(node).skew_ms.unsigned_abs());
         Duration::from_millis(apart.max().unwrap_or(0))
     }
 
-    /// Whether no message gets from one node to another.
+    /// Returns `true` if messages between two nodes are lost.
     pub(super) fn is_parted(&self, from: Node, to: Node) -> bool {
         let parts = |(these, those, until): &(Vec<Node>, Vec<Node>, _)| {
             *until > self.now && these.contains(&from) && those.contains(&to)
@@ -393,12 +394,12 @@ impl Cluster {
         self.sick_until.get(&cell).is_some_and(|until| *until > self.now)
     }
 
-    /// Whether the executor of a cell can't prepare containers.
+    /// Returns `true` if the executor of a cell cannot prepare containers.
     pub(super) fn is_full(&self, cell: usize) -> bool {
         self.full_until.get(&cell).is_some_and(|until| *until > self.now)
     }
 
-    /// When a cell's rep hears what is there to hear of its containers now; never before what it hears already.
+    /// Returns the time at which a rep receives a container event of now. Events stay in order.
     pub(super) fn news_at(&mut self, cell: usize) -> Timestamp {
         let slow = self.slow.get(&cell).filter(|(until, _)| *until > self.now).map(|(_, longest)| *longest);
         let millis = |longest: Duration| u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
@@ -408,7 +409,7 @@ impl Cluster {
         at
     }
 
-    /// BBSs, journal and the ways between them are not as they should be, for so long and a while.
+    /// Records that faults hinder the BBSs, the journal or their messages for this time.
     pub(super) fn trouble(&mut self, time: Duration) {
         self.troubled_until = self.troubled_until.max(self.now + time + CALMING);
     }
@@ -450,7 +451,7 @@ impl Cluster {
         self.trouble(time);
     }
 
-    /// What happens is told, and counted.
+    /// Logs and counts an act.
     fn acted(&mut self, act: &Act) {
         self.acted += 1;
         self.troubles(act);
@@ -458,12 +459,12 @@ impl Cluster {
         self.tell(|| format!("-- {act}"));
     }
 
-    /// Nothing goes wrong from now on, and what went wrong is mended.
+    /// Ends all faults.
     pub(super) fn make_peace(&mut self) {
         let Faults { skew_ms, read, .. } = self.faults;
         self.faults = Faults { skew_ms, read: read / 4, ..Faults::NONE };
         self.checkers.faults_ended(self.now);
-        // What was on its way before takes as long as it did.
+        // Messages that were sent before take as long as planned.
         self.trouble(Duration::ZERO);
         self.no_heartbeats_until = self.now;
         self.unheard.1 = self.now;

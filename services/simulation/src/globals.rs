@@ -1,4 +1,4 @@
-//! What clients do with processes that run once on each cell, and operators with the cells: they cordon them and take that back.
+//! Commands about global processes, and cordons of cells.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::rng::Rng;
 use crate::rollouts;
 use crate::workload::{Ask, Rolls, Work, domain};
 
-/// In so many runs of a thousand somebody desires global processes.
+/// Runs with global processes, per thousand.
 const PERMILLE: u64 = 500;
 
-/// How often somebody does something.
+/// Interval between two choices of clients.
 const TICK: Duration = Duration::from_millis(400);
 
-/// What clients and operators do until peace.
+/// Draws the acts of clients and operators until peace.
 #[must_use]
 pub(super) fn drawn(rng: &mut Rng, shape: Shape, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
@@ -60,7 +60,7 @@ fn asked(rng: &mut Rng) -> Ask {
     match rng.below(20) {
         0..=6 => {
             let patient = rng.chance(300);
-            // How many cells there are to run on is not known.
+            // The number of cells is not known here.
             let rolls = |rng: &mut Rng| Rolls { min_running: None, ..rollouts::rolls(rng, patient) };
             let rolls = rng.chance(600).then(|| Box::new(rolls(rng)));
             Ask::Deploy { process, definition: definition(number), work: work(number), rolls }
@@ -81,7 +81,7 @@ fn definition(number: u64) -> DefinitionId {
     DefinitionId::new(&format!("v{number}")).expect("a name")
 }
 
-/// What a definition of this number does, and where it fits: a definition of the same name is the same.
+/// Returns the work of a definition. It depends on the number only.
 fn work(number: u64) -> Work {
     let stack = |name: &str| Stack::new(name).ok();
     let work = rollouts::work(number);

@@ -1,4 +1,4 @@
-//! Plans in which much is large and happens at once: hundreds of instances on one cell, large definitions, large results.
+//! Plans with hundreds of instances on one cell, large definitions and large results.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use super::plan::Act;
 use super::rng::Rng;
 use super::workload::{Ask, Owner, Work, domain};
 
-/// How many of a thousand plans are such.
+/// Plans of this kind, per thousand.
 pub(super) const PERMILLE: u64 = 12;
 
-/// So many tasks with large results complete at once: their reports are more than a message holds.
+/// Number of tasks with large results. Their reports do not fit into one message.
 const TASKS: u64 = 60;
 
-/// What clients ask, and when peace begins.
+/// Draws the commands, and the time of peace.
 pub(super) fn drawn(rng: &mut Rng) -> (Vec<(Duration, Act)>, Duration) {
     let seconds = Duration::from_secs;
     let mut acts = vec![];
     match rng.below(3) {
-        // More than one message holds to give, to report and to stop.
+        // More work than one message holds.
         0 => {
             let instances = 501 + u32::try_from(rng.below(20)).unwrap_or(0);
             let process = || ProcessGuid::new("crowd").expect("a name");
@@ -35,7 +35,7 @@ pub(super) fn drawn(rng: &mut Rng) -> (Vec<(Duration, Act)>, Duration) {
             acts.push((seconds(4), Ask::Desire { process: process(), instances: 24, work }));
             acts.push((seconds(20), Ask::Remove(process())));
         }
-        // Results of which few fit into one message, and of which quotes take twice their room.
+        // Results of which few fit into one message. Quotes take twice their size.
         _ => {
             let result = text(rng, 40_000);
             for number in 0..TASKS {
@@ -49,18 +49,18 @@ pub(super) fn drawn(rng: &mut Rng) -> (Vec<(Duration, Act)>, Duration) {
     }
     let ask = |ask| Act::Ask { domain: domain(), ask, patience: seconds(20), answer: None };
     let mut acts: Vec<_> = acts.into_iter().map(|(at, one)| (at, ask(one))).collect();
-    // What is reported meanwhile is reported together afterwards.
+    // Reports that wait for the journal are sent together afterwards.
     acts.push((seconds(7), Act::Dark(seconds(6))));
     acts.sort_by_key(|(at, _)| *at);
     (acts, seconds(40))
 }
 
-/// Something small on the cell that has room.
+/// Returns small work for the cell with room.
 fn on_the_last() -> Work {
     Work { tag: true, ..Work::usual() }
 }
 
-/// Much text, with quotes in it.
+/// Returns text with quotes.
 fn text(rng: &mut Rng, bytes: usize) -> String {
     let quote = if rng.chance(500) { "\"" } else { "x" };
     let line = format!("{}{quote}", "large ".repeat(3));

@@ -1,27 +1,24 @@
-//! A cluster in one thread, driven by a seed: the real `step` functions of two BBSs, two auctioneers and three reps,
-//! with a journal, a bus, containers and a clock that are simulated.
+//! Deterministic simulation of a cluster in one thread. It runs the production `step` functions of BBSs,
+//! auctioneers and reps, with a simulated journal, bus, clock and containers.
 //!
-//! Nothing here waits or reads a clock: time jumps to whatever is due next. The same seed gives the same run, byte for
-//! byte. Messages travel encoded, so that codecs and limits are exercised.
+//! Time jumps to the next due event. The same seed gives the same run, byte for byte. Messages are encoded
+//! and decoded.
 //!
-//! | the file | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`rng`] | chance, one stream for each concern |
-//! | [`cluster`] | everything together, and the one loop through what is due |
-//! | [`nodes`] | the machines with their clocks; life and death |
-//! | [`faults`], `bursts` | what goes wrong, and how often; what goes wrong together |
-//! | `large` | plans in which much is large, and much happens at once |
-//! | [`journal`] | a log with compare-and-set |
-//! | [`directed`] | plans that lead to one row of the tables |
-//! | `records` | the way to the log and back: lost, late, unacknowledged; followers that lag |
-//! | `bus` | messages that are lost, late, doubled or old; questions and answers |
-//! | `arrived`, `effects` | what machines take, and what they want done |
-//! | `takeover` | what a new leader finds, alone with a copy of what it knows |
-//! | [`workload`], `clients` | what clients do, what they are told, and the owners of tasks |
-//! | `reads` | what readers ask of the tables |
-//! | [`checkers`] | what has to be true, at every append and at the end |
-//! | [`story`] | plans as text, and what is expected of them |
-//! | [`coverage`] | the interesting things, counted |
+//! | [`plan`] | plans of runs, drawn from seeds |
+//! | [`workload`] | commands of clients; the modules beside it draw special workloads |
+//! | [`faults`], `bursts` | faults and their combinations |
+//! | [`directed`] | plans for rows of the reconciliation tables |
+//! | [`story`] | plans and expectations as text |
+//! | [`cluster`] | the cluster, and the loop through its events |
+//! | [`nodes`], `arrived`, `effects` | nodes, their inputs and effects |
+//! | `bus`, `records`, [`journal`] | message bus; messages of the journal; the journal |
+//! | `clients`, `reads` | clients, operators, task owners, readers |
+//! | [`invariants`], [`checkers`] | invariants and their checkers |
+//! | `takeover` | first convergence pass of a new leader |
+//! | [`coverage`] | situations that runs met |
+//! | [`batch`], [`shrink`] | batches of seeds, and shortening of failed plans |
 
 mod absences;
 mod arrived;

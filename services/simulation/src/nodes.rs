@@ -1,4 +1,4 @@
-//! The nodes: the machines with their clocks, whether they live, and when they have something to do.
+//! Nodes: state machines with clocks, their starts and stops, and their inputs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,19 +27,16 @@ use super::racks;
 use super::rng::Rng;
 use super::walls;
 
-/// So many containers that ended BBSs show of each index.
+/// Number of ended containers that BBSs show for each index.
 pub(crate) const HISTORY: u32 = 3;
-/// How soon a rep that was not let speak for its cell asks again.
+/// Delay before a rep that may not act for its cell asks again.
 const ATTACH_AGAIN: Duration = Duration::from_millis(200);
 
-/// A node, by its role and number.
+/// Node with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Node {
-    /// A BBS.
     Bbs(usize),
-    /// An auctioneer.
     Auctioneer(usize),
-    /// A rep.
     Rep(usize),
 }
 
@@ -53,55 +50,55 @@ impl fmt::Display for Node {
     }
 }
 
-/// One life of a node: what comes to an earlier one is lost.
+/// One life of a node. Events for an earlier life are lost.
 pub(super) type Life = (Node, u64);
 
-/// A machine.
+/// State machine of a node.
 pub(super) enum Machine {
     Bbs(Box<Bbs>),
-    /// With what its driver reads of the log.
+    /// With the log reader of its driver.
     Auctioneer(Box<Auctioneer>, Box<Reader>),
     Rep(Box<Rep>),
 }
 
-/// What the log said up to a position, as bytes.
+/// Snapshot of the log up to a position.
 pub(super) struct Snapshot {
     position: Position,
     reader: Vec<u8>,
     world: Vec<u8>,
 }
 
-/// What a machine wants done.
+/// Effect of a state machine.
 pub(super) enum NodeEffect {
     Bbs(bbs::Effect),
     Auctioneer(auctioneer::Effect),
     Rep(rep::Effect),
 }
 
-/// Where a node runs: what of it outlives the machine, and which faults it has.
+/// Runtime state of a node that outlives its state machine.
 pub(super) struct Place {
     pub(super) machine: Option<Machine>,
     pub(super) generation: u64,
-    /// How far its follower is.
+    /// Last position that the log reader delivered.
     pub(super) delivered: Position,
     pub(super) caught_up: bool,
-    /// When it is woken next.
+    /// Time of the next tick.
     pub(super) alarm: Option<Timestamp>,
-    /// Whether it is to get a turn.
+    /// `true` if the machine is due for a turn.
     pub(super) turn_due: bool,
-    /// Until then everything that comes waits.
+    /// End of a pause. All inputs wait until then.
     pub(super) held_until: Timestamp,
-    /// Until then the bus loses everything from and to it.
+    /// End of a cut from the bus.
     pub(super) cut_until: Timestamp,
-    /// Whether it noticed that it is cut off.
+    /// `true` if the node noticed the cut.
     pub(super) knows_cut: bool,
-    /// Until then it does not reach the journal.
+    /// End of a cut from the journal.
     pub(super) dark_until: Timestamp,
-    /// Until then its follower stands still.
+    /// Time until which the log reader stands still.
     pub(super) lags_until: Timestamp,
-    /// How much its clock was ahead at its last step in this life.
+    /// Clock offset at the last step of this life.
     stepped_at_ms: i64,
-    /// How much its clock is ahead, in milliseconds; START is far enough from 0 to subtract.
+    /// Clock offset in milliseconds.
     pub(super) skew_ms: i64,
 }
 
@@ -124,12 +121,12 @@ impl Place {
         }
     }
 
-    /// What its clock shows: it goes back when it is set back, as that of a service does.
+    /// Returns the time that the clock shows. It may go back.
     pub(super) const fn clock(&self, now: Timestamp) -> Timestamp {
         shifted(now, self.skew_ms)
     }
 
-    /// Time of decisions, if it is a BBS.
+    /// Returns the time of decisions. `None` if the node is not a BBS.
     pub(super) fn decision_time(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.machine {
             Some(Machine::Bbs(bbs)) => Some(bbs.time_at(self.clock(now))),
@@ -137,14 +134,14 @@ impl Place {
         }
     }
 
-    /// Nanoseconds by which its clock was set since its last step, if its driver notices that.
+    /// Returns the clock step since the last input in nanoseconds, if the driver notices it.
     fn take_clock_step(&mut self) -> Option<i64> {
         let by = self.skew_ms - std::mem::replace(&mut self.stepped_at_ms, self.skew_ms);
         let noticed = u128::from(by.unsigned_abs()) >= bbs::CLOCK_STEP.as_millis();
         noticed.then_some(by * 1_000_000)
     }
 
-    /// The true time at which its clock shows `time`.
+    /// Returns the true time at which the clock shows `time`.
     fn true_time(&self, time: Timestamp) -> Timestamp {
         shifted(time, -self.skew_ms)
     }
@@ -163,12 +160,12 @@ impl Place {
         }
     }
 
-    /// Whether it leads, in whichever role.
+    /// Returns `true` if the node leads as a BBS or as an auctioneer.
     pub(super) fn leads(&self) -> bool {
         self.is_leading_bbs() || self.is_leading_auctioneer()
     }
 
-    /// What it sends to every BBS, unless it is a rep.
+    /// Returns the status message to every BBS. `None` for a rep.
     fn alive(&self, now: Timestamp) -> Option<ServiceStatus> {
         let (id, role, standing) = match self.machine.as_ref()? {
             Machine::Bbs(bbs) => (bbs.id(), Role::Bbs, bbs.standing()),
@@ -187,7 +184,7 @@ impl Place {
         })
     }
 
-    /// What it has under way, by name.
+    /// Returns the sizes of queues and pending work by name.
     pub(super) fn books(&self) -> BTreeMap<&'static str, usize> {
         match &self.machine {
             Some(Machine::Bbs(bbs)) => bbs.pending_work(),
@@ -205,7 +202,7 @@ impl Place {
         }
     }
 
-    /// How much it remembers, by name.
+    /// Returns the sizes of collections by name.
     pub(super) fn remembered(&self) -> BTreeMap<&'static str, usize> {
         match &self.machine {
             Some(Machine::Bbs(bbs)) => bbs.memory_sizes(),
@@ -215,7 +212,7 @@ impl Place {
         }
     }
 
-    /// What it makes of the log, if it folds it.
+    /// Returns the World of a BBS or an auctioneer.
     pub(super) fn world(&self) -> Option<&World> {
         match self.machine.as_ref()? {
             Machine::Bbs(bbs) => Some(bbs.world()),
@@ -238,7 +235,7 @@ impl Machine {
         }
     }
 
-    /// Takes an input, and gets a turn if one is due. Answers what each of both steps wants done.
+    /// Handles an input, and a turn if one is due. Returns the effects of each step.
     fn step(
         &mut self,
         (now, clock_step): (Timestamp, Option<i64>),
@@ -267,48 +264,44 @@ impl Machine {
     }
 }
 
-/// Most work of a narrow cluster that its cells have and nobody claimed.
+/// Maximum amount of unclaimed work per auctioneer in a narrow cluster.
 pub const NARROW: usize = 8;
 
-/// Who is there, and what is the same for every machine of a run.
+/// Size and configuration of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How many BBSs there are.
     pub bbss: usize,
-    /// How many auctioneers there are.
     pub auctioneers: usize,
-    /// How many cells there are; every second one is in another zone.
+    /// Number of cells. Every second cell is in another zone.
     pub cells: usize,
-    /// Whether the last cell takes only work that asks for its tag.
+    /// `true` if the last cell accepts only work that requires its tag.
     pub tagged: bool,
-    /// Whether cells are of different sizes.
+    /// `true` if cells have different sizes.
     pub mixed: bool,
-    /// Whether the last cell has room for a thousand instances.
+    /// `true` if the last cell has room for a thousand instances.
     pub roomy: bool,
-    /// Whether auctioneers give cells no more than [`NARROW`] pieces of work before some of it is claimed.
+    /// `true` if auctioneers allow only [`NARROW`] pieces of unclaimed work.
     pub narrow: bool,
-    /// How long an evacuation may take.
+    /// Evacuation timeout.
     pub evacuation: Duration,
-    /// How often a rep tests itself.
+    /// Interval of the self-tests of reps.
     pub self_test: Duration,
-    /// How the journal answers an append that it has stored before.
+    /// Number of journal servers.
     pub replicas: Replicas,
-    /// Whether the journal acknowledges only what is on disk. If not, it must break promises when the power is cut.
+    /// `true` if the journal acknowledges only synced entries. Otherwise a power cut violates invariants.
     pub synced: bool,
 }
 
-/// How many machines keep the journal. One answers a repeated append with a conflict, three as a duplicate, as long as
-/// they remember it.
+/// Number of journal servers. One server answers a repeated append with a conflict. Three servers answer it
+/// as a duplicate, while they remember the first append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
-    /// One.
     One,
-    /// Three.
     Three,
 }
 
 impl Shape {
-    /// Two BBSs, two auctioneers, three cells.
+    /// Default shape: two BBSs, two auctioneers, three cells.
     pub const USUAL: Self = Self {
         bbss: 2,
         auctioneers: 2,
@@ -323,7 +316,7 @@ impl Shape {
         synced: true,
     };
 
-    /// A shape drawn from the seed.
+    /// Draws a shape.
     #[must_use]
     pub const fn drawn(rng: &mut Rng) -> Self {
         let tagged = rng.chance(400);
@@ -354,27 +347,27 @@ impl Shape {
         }
     }
 
-    /// The same, with time for evacuations and room for several at once.
+    /// Returns the shape with more time and more cells for evacuations.
     #[must_use]
     pub fn for_evacuations(self) -> Self {
         Self { evacuation: self.evacuation * 2, cells: self.cells + 2, ..self }
     }
 
-    /// Every node, whether it lives or not.
+    /// Returns all nodes.
     pub fn nodes(self) -> impl Iterator<Item = Node> {
         let bbss = (0..self.bbss).map(Node::Bbs);
         let auctioneers = (0..self.auctioneers).map(Node::Auctioneer);
         bbss.chain(auctioneers).chain((0..self.cells).map(Node::Rep))
     }
 
-    /// How an auctioneer is set up.
+    /// Returns the settings of an auctioneer.
     #[must_use]
     pub fn auctioneer(self) -> auctioneer::Settings {
         let usual = auctioneer::Settings::default();
         auctioneer::Settings { outstanding: if self.narrow { NARROW } else { usual.outstanding }, ..usual }
     }
 
-    /// How a cell is set up.
+    /// Returns the settings of a cell.
     #[must_use]
     pub fn cell(self, at: usize) -> rep::Settings {
         let zone = Zone::new(if at.is_multiple_of(2) { "z1" } else { "z2" }).expect("a name");
@@ -402,36 +395,36 @@ impl Shape {
     }
 }
 
-/// The tag that the last cell may have.
+/// Returns the tag that the last cell may have.
 #[must_use]
 pub fn tag() -> PlacementTag {
     PlacementTag::new("gpu").expect("a name")
 }
 
-/// The name of a cell.
+/// Returns the id of a cell.
 #[must_use]
 pub fn cell_id(at: usize) -> CellId {
     CellId::new(&format!("c{}", at + 1)).expect("a name")
 }
 
-/// Where the containers of a cell are reached.
+/// Returns the address of the containers of a cell.
 #[must_use]
 fn address(at: usize) -> String {
     format!("10.0.0.{}", at + 1)
 }
 
-/// The data folder of a cell's rep: it outlives the machine.
+/// Returns the data folder of a cell's rep. It outlives the machine.
 fn folder(cell: usize) -> FolderId {
     FolderId(uuid::Uuid::from_u64_pair(0, cell as u64))
 }
 
-/// The rep of a cell.
+/// Returns the rep of a cell.
 pub(super) fn rep_of(cell: &CellId) -> Node {
     let number = cell.as_str().strip_prefix('c').and_then(|number| number.parse::<usize>().ok());
     Node::Rep(number.and_then(|number| number.checked_sub(1)).expect("cells are called c1, c2, ..."))
 }
 
-/// A cell's number in the run.
+/// Returns the number of a cell.
 pub(super) fn number_of(cell: &CellId) -> usize {
     match rep_of(cell) {
         Node::Rep(at) => at,
@@ -439,7 +432,7 @@ pub(super) fn number_of(cell: &CellId) -> usize {
     }
 }
 
-/// The containers of a cell that is new.
+/// Returns the containers of a new cell.
 pub(super) fn containers(cell: usize) -> Scripted {
     Scripted::new(&address(cell), Behaviour::from_recipe).with_isolation(walls::kept(cell))
 }
@@ -457,7 +450,7 @@ impl Cluster {
         self.places.get_mut(&node).expect("every node has a place")
     }
 
-    /// The life of a node, if it lives.
+    /// Returns the life of a node. `None` if the node is down.
     pub(super) fn life(&self, node: Node) -> Option<Life> {
         let place = self.place(node);
         place.machine.is_some().then_some((node, place.generation))
@@ -479,7 +472,7 @@ impl Cluster {
         }
     }
 
-    /// The rep of a cell asks whether it may speak for it, before it does anything.
+    /// Asks a BBS to let the rep act for its cell.
     fn attach(&mut self, cell: usize) {
         let node = Node::Rep(cell);
         if self.gone.contains(&cell) {
@@ -493,7 +486,7 @@ impl Cluster {
         self.ask(to, question, Kind::Attach(cell_id(cell)), bytes_of(&Attach { folder: folder(cell) }));
     }
 
-    /// The rep of a cell may speak for it, or has to ask again.
+    /// Starts a rep that may act for its cell, or asks again.
     pub(super) fn attached(&mut self, cell: usize, answer: Option<Result<Ack, Refusal>>) {
         let node = Node::Rep(cell);
         match answer {
@@ -514,7 +507,7 @@ impl Cluster {
         let delivered = world.position();
         let machine = match node {
             Node::Bbs(_) => {
-                // Every other BBS has hardly room for entries in flight.
+                // Every second BBS has room for few entries in flight.
                 let bytes = if self.seeds.is_multiple_of(2) { limits::BYTES_IN_FLIGHT } else { 4_000 };
                 let bbs = Bbs::new(bbs_settings(id, bytes), ids);
                 Machine::Bbs(Box::new(bbs.with_log(reader, world)))
@@ -552,7 +545,8 @@ impl Cluster {
         self.schedule_for(self.now, (node, self.place(node).generation), first);
     }
 
-    /// Where a machine begins to fold the log: every second life at the newest snapshot, the others at the beginning.
+    /// Returns the log state with which a node starts: the newest snapshot for every second life, otherwise
+    /// nothing.
     fn snapshot_for(&mut self, node: Node) -> (Reader, World) {
         let folds = match node {
             Node::Bbs(_) | Node::Auctioneer(_) => true,
@@ -568,7 +562,7 @@ impl Cluster {
         begin
     }
 
-    /// Somebody who folds the log writes a snapshot of it.
+    /// Stores a snapshot of the node's log state.
     fn write_snapshot(&mut self, node: Node) {
         let written = match &self.place(node).machine {
             Some(Machine::Bbs(bbs)) => Some((bbs.reader(), bbs.world())),
@@ -585,7 +579,7 @@ impl Cluster {
         }
     }
 
-    /// A machine is no more; what a rep met is kept. Answers whether it lived.
+    /// Ends a life. Returns `false` if the node was down.
     pub(super) fn end_life(&mut self, node: Node) -> bool {
         let life = self.life(node);
         life.into_iter().for_each(|life| self.checkers.leads(life, false, self.now));
@@ -599,7 +593,7 @@ impl Cluster {
         machine.is_some()
     }
 
-    /// Kills a node, and lets it start again later.
+    /// Kills a node, which starts again later.
     pub(super) fn kill(&mut self, node: Node, away: Duration) {
         if self.end_life(node) {
             self.tell(|| format!("{node} is killed"));
@@ -607,7 +601,7 @@ impl Cluster {
         }
     }
 
-    /// The machine of a cell dies with everything on it; another one takes its place later, or never.
+    /// Kills the machine of a cell with all its containers. An empty machine may replace it later.
     pub(super) fn let_die(&mut self, cell: usize, away: Option<Duration>) {
         let node = Node::Rep(cell);
         self.checkers.cell_died(cell, self.now);
@@ -615,7 +609,7 @@ impl Cluster {
         let lived = self.end_life(node);
         match away {
             Some(away) if lived => self.schedule(self.now + away, ClusterEvent::Restart(node)),
-            // Who is away already comes back as it was to, and finds nothing.
+            // The rep is down, and restarts as scheduled.
             Some(_) => {}
             None => {
                 self.gone.insert(cell);
@@ -624,7 +618,7 @@ impl Cluster {
         }
     }
 
-    /// The evacuated cell's program ended: it comes back later, and must find nothing.
+    /// The rep exits after an evacuation, and comes back later.
     pub(super) fn exited(&mut self, cell: usize) {
         let node = Node::Rep(cell);
         self.tell(|| format!("{node} exits"));
@@ -633,9 +627,9 @@ impl Cluster {
         self.schedule(self.now + away, ClusterEvent::Replace(cell));
     }
 
-    /// A cell that was evacuated comes back.
+    /// Starts the rep of an evacuated cell again. The cell must be empty.
     pub(super) fn replace(&mut self, cell: usize) {
-        // An order to delete may have been lost: what it leaves has ended, or ends when the rep is back.
+        // The order to delete an ended container may have been lost.
         let mut left = self.cells[cell].list();
         left.retain(|container| !self.checkers.is_deleted(container.instance_guid));
         if !left.is_empty() {
@@ -647,7 +641,7 @@ impl Cluster {
 
     // ---- inputs --------------------------------------------------------------------------------------------------
 
-    /// Lets a machine take an input and, now or soon, a turn, and does what it says.
+    /// Passes an input to a node, with a turn now or soon, and carries out the effects.
     pub(super) fn input(&mut self, node: Node, arrived: Arrived) {
         self.steps += 1;
         let answers = matches!(arrived, Arrived::Answer { bytes: Some(_), .. });
@@ -671,7 +665,7 @@ impl Cluster {
             let life = (node, self.place(node).generation);
             self.schedule_for(at, life, NodeEvent::Turn);
         }
-        // Nobody here listens to the feed, so nothing can go wrong with it: no chance is spent on it.
+        // No node receives the event feed.
         let is_felt = |effect: &NodeEffect| !matches!(effect, NodeEffect::Bbs(bbs::Effect::Publish { .. }));
         let effects: Vec<NodeEffect> = steps.into_iter().flatten().filter(is_felt).collect();
         self.look_at_takeover(node, &effects, ticks);
@@ -695,7 +689,7 @@ impl Cluster {
         self.set_alarm(node);
     }
 
-    /// Clocks of the NATS server, of BBSs and of auctioneers come to every BBS that is reached.
+    /// Sends the clocks of the NATS server, BBSs and auctioneers to every reachable BBS.
     pub(super) fn compare_clocks(&mut self) {
         let lives: Vec<Life> = self.all_nodes().into_iter().filter_map(|node| self.life(node)).collect();
         for (node, generation) in lives {

@@ -1,5 +1,5 @@
-//! What clients do with periodic tasks: they desire, update, pause, resume, launch and remove them, and desire them again.
-//! Minutes are as short as schedules can be, so what is launched is slow in some runs, and several are there at once.
+//! Commands about periodic tasks. The shortest interval is a minute, so in some runs launched tasks are slow
+//! enough to overlap.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::plan::Act;
 use crate::rng::Rng;
 use crate::workload::{Ask, Often, Work, domain};
 
-/// In so many runs of a thousand there are periodic tasks.
+/// Runs with periodic tasks, per thousand.
 const PERMILLE: u64 = 500;
 
-/// How often somebody does something.
+/// Interval between two choices of clients.
 const TICK: Duration = Duration::from_millis(900);
 
-/// How many names there are.
+/// Number of periodic tasks.
 const NAMES: u64 = 3;
 
-/// In so many of a thousand runs with periodic tasks no BBS is there for a while after all else.
+/// Runs with periodic tasks in which all BBSs are down for a while, per thousand.
 const DOWNTIME_PERMILLE: u64 = 120;
 
-/// A time without any BBS, so long that what was due in it is late, and when peace begins then.
+/// Draws a downtime of all BBSs that delays launches, and the time of peace.
 #[must_use]
 pub(super) fn downtime(
     rng: &mut Rng,
@@ -41,7 +41,7 @@ pub(super) fn downtime(
     Some((kills.collect(), begins + away))
 }
 
-/// What clients do until peace.
+/// Draws the commands of clients until peace.
 #[must_use]
 pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
@@ -58,7 +58,7 @@ pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
         at += TICK;
         if rng.chance(often) {
             let ask = asked(rng);
-            // Two who want the same at once.
+            // A second client may send the same command at the same time.
             let racing = rng.chance(100).then(|| ask.clone());
             for ask in [ask].into_iter().chain(racing) {
                 acts.push((at, act(rng, ask)));
@@ -99,7 +99,7 @@ fn desire(rng: &mut Rng, periodic: PeriodicGuid, update: bool) -> Ask {
     Ask::Periodic { periodic, update, often, overlap, work: work(rng) }
 }
 
-/// Some of it is over at once, some is still there when the next is due.
+/// Draws work. Some of it still runs when the next launch is due.
 fn work(rng: &mut Rng) -> Work {
     let run = match rng.below(6) {
         0 => None,

@@ -1,4 +1,5 @@
-//! Everything that a run does, decided before it begins: so a failed run can be shortened, and a person can write one.
+//! Plan of a run, fixed before the run starts. A plan is drawn from a seed or written as a story, and is
+//! shortened after a failure.
 
 use std::time::Duration;
 
@@ -25,160 +26,115 @@ use super::story::Expect;
 use super::walls;
 use super::workload::{self, Ask, Clients};
 
-/// A run, whole.
+/// Plan of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What every stream of chance begins with.
+    /// Seed of all random streams.
     pub seed: u64,
-    /// Who is there.
     pub shape: Shape,
-    /// What goes wrong with single messages, appends and effects, until peace.
+    /// Fault rates until peace.
     pub faults: Faults,
-    /// What users and faults do, and when, in the order of time.
+    /// Acts of clients, operators and faults, sorted by time.
     pub acts: Vec<(Duration, Act)>,
-    /// What has to be seen, and from when on, in the order of time. Drawn plans expect nothing of their own.
+    /// Expectations of a story, sorted by time. Plans drawn from seeds have none.
     pub expects: Vec<(Duration, Expect)>,
-    /// When peace begins. Then all faults end, and after some minutes everything has to be as it is wanted.
+    /// Time of peace: all faults end, and minutes later the cluster must be at rest.
     pub peace_at: Duration,
 }
 
-/// What a client is told in the end.
+/// Expected answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was carried out.
     Done,
-    /// It was refused.
     Refused(Code),
 }
 
-/// Something that users or faults do.
+/// Act of a client, an operator or a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// A client of a domain asks, again and again until it is answered or its patience is over.
+    /// A client sends a command, and repeats it until it is answered or too old.
     Ask {
-        /// The domain that its subject proves.
         domain: Domain,
-        /// What it asks.
         ask: Ask,
-        /// When the command is too old to be carried out.
+        /// Time after which the command must not be carried out.
         patience: Duration,
-        /// What it must be answered, if that is said.
+        /// Expected answer, if a story sets one.
         answer: Option<Answer>,
     },
     /// An operator evacuates a cell.
     Evacuate(usize),
-    /// An operator wants no new work on a cell.
+    /// An operator cordons a cell.
     Cordon(usize),
-    /// An operator takes that back.
+    /// An operator uncordons a cell.
     Uncordon(usize),
-    /// An operator wants a cell that is lost to be forgotten.
+    /// An operator lets the cluster forget a lost cell.
     Forget(usize),
-    /// An operator says whether what is less urgent may be stopped for what waits.
+    /// An operator switches preemption on or off.
     Preemption(bool),
     /// An operator changes the number of shards.
     Reshard(u16),
-    /// Somebody wants an evaluation tried again: the newest of this process or task with this trigger.
+    /// A client retries the newest evaluation of a process or task with this trigger.
     Retry(ProcessGuid, Trigger),
-    /// A service is killed and starts again later; a cell's containers live on.
-    Kill {
-        /// Which.
-        node: Node,
-        /// For how long.
-        away: Duration,
-    },
-    /// A cell's machine dies with all its containers; an empty one takes its place later, or never.
+    /// A service is killed and starts again later. Containers keep running.
+    Kill { node: Node, away: Duration },
+    /// The machine of a cell dies with all containers. An empty machine replaces it later.
     Lose {
-        /// Which.
         cell: usize,
-        /// For how long; none: for ever.
+        /// Time until the replacement. `None` if the cell never comes back.
         away: Option<Duration>,
     },
-    /// A node is cut off from the bus, and from the journal or not.
+    /// A node is cut off from the bus.
     CutOff {
-        /// Which.
         node: Node,
-        /// For how long.
         time: Duration,
-        /// Whether it doesn't reach the journal either.
+        /// `true` if the node is also cut off from the journal.
         journal_too: bool,
-        /// Whether it notices.
+        /// `true` if the node notices.
         notices: bool,
     },
-    /// Messages from some nodes to some others are lost.
+    /// Messages between two groups of nodes are lost.
     Part {
-        /// Whose messages.
+        /// Senders.
         from: Vec<Node>,
-        /// To whom.
+        /// Receivers.
         to: Vec<Node>,
-        /// Whether also those the other way.
+        /// `true` if messages in the other direction are lost too.
         both_ways: bool,
-        /// For how long.
         time: Duration,
     },
-    /// A node is paused: it finds everything when it goes on.
-    Pause {
-        /// Which.
-        node: Node,
-        /// For how long.
-        time: Duration,
-    },
-    /// A node's follower stands still, and nothing else.
-    Lag {
-        /// Which.
-        node: Node,
-        /// For how long.
-        time: Duration,
-    },
-    /// The journal answers nobody.
+    /// A node is paused, and handles all its inputs afterwards.
+    Pause { node: Node, time: Duration },
+    /// The log reader of a node stops.
+    Lag { node: Node, time: Duration },
+    /// The journal does not answer.
     Dark(Duration),
     /// All heartbeats are lost.
     NoHeartbeats(Duration),
-    /// The heartbeats of a cell and the probes to it are lost, and nothing else.
-    Unheard {
-        /// Which.
-        cell: usize,
-        /// For how long.
-        time: Duration,
-    },
-    /// A node's clock is set forward or back, in milliseconds.
+    /// The heartbeats of a cell and the probes to it are lost.
+    Unheard { cell: usize, time: Duration },
+    /// The clock of a node is set.
     Clock {
-        /// Whose.
         node: Node,
-        /// How far.
+        /// Step of the clock, negative for back.
         millis: i64,
     },
-    /// A cell's containers take seconds for what takes them milliseconds.
-    Slow {
-        /// Which.
-        cell: usize,
-        /// For how long.
-        time: Duration,
-    },
-    /// A cell can't make containers, and its self-test says so.
-    Sick {
-        /// Which.
-        cell: usize,
-        /// For how long.
-        time: Duration,
-    },
-    /// A cell can't prepare containers, so that its rep refuses work; its self-test says so.
-    Full {
-        /// Which.
-        cell: usize,
-        /// For how long.
-        time: Duration,
-    },
-    /// Somebody writes bytes into the log that are no valid entry.
+    /// The rep of a cell receives container events seconds late.
+    Slow { cell: usize, time: Duration },
+    /// A cell cannot create containers, and its self-test fails.
+    Sick { cell: usize, time: Duration },
+    /// A cell cannot prepare containers, so its rep refuses work, and its self-test fails.
+    Full { cell: usize, time: Duration },
+    /// Another program writes a message that is not an entry.
     Malformed,
-    /// All machines of the journal lose power at once. If it does not sync, the last entries are gone.
+    /// All machines of the journal lose power at once. Without sync the last entries are lost.
     PowerCut {
-        /// How many entries were not on disk.
+        /// Number of entries that were not synced.
         unsynced: usize,
     },
 }
 
 impl Act {
-    /// What kind of thing it is, in words.
+    /// Returns the kind of the act as text.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -212,7 +168,7 @@ impl Act {
     }
 }
 
-/// In some runs an operator changes the number of shards, once or several times.
+/// Draws changes of the number of shards.
 fn resharding(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     const PERMILLE: u64 = 300;
     if !rng.chance(PERMILLE) {
@@ -228,7 +184,7 @@ fn resharding(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
 }
 
 impl Plan {
-    /// The plan of a seed: all that can go wrong, each kind in some runs and not in others.
+    /// Draws the plan of a seed. Each kind of fault occurs in some plans only.
     #[must_use]
     pub fn drawn(seed: u64) -> Self {
         let mut plan = Self::drawn_alone(seed);
@@ -259,7 +215,7 @@ impl Plan {
         plan
     }
 
-    /// The same without rollouts.
+    /// Draws a plan without rollouts.
     fn drawn_alone(seed: u64) -> Self {
         let shape = Shape::drawn(&mut Rng::new(seed, 4));
         let faults = Faults::drawn(&mut Rng::new(seed, 0)).with_plans(&mut Rng::new(seed, 34));
@@ -270,7 +226,7 @@ impl Plan {
             let shape = Shape { tagged: true, roomy: true, ..shape };
             return Self { seed, shape, faults, acts, expects: vec![], peace_at };
         }
-        // In some runs few things happen, and those again and again or all at once: what is rare elsewhere is usual there.
+        // Some plans concentrate on few kinds of acts, which are repeated or simultaneous.
         match Rng::new(seed, 10).below(10) {
             0..=2 => {
                 let users = (Clients::Stubborn, rates.with_evacuations());
@@ -291,7 +247,7 @@ impl Plan {
         }
     }
 
-    /// A plan in which nothing goes wrong, and users do what they do.
+    /// Draws a plan with clients and without faults.
     #[must_use]
     pub fn calm(seed: u64) -> Self {
         let shape = Shape::drawn(&mut Rng::new(seed, 4));

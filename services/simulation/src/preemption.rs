@@ -1,5 +1,4 @@
-//! Preemption: in some runs operators switch it on, and at times off again; and in some of those clients fill the cells with
-//! what is not urgent before they want what is.
+//! Preemption: operators switch it on and off, and clients fill the cells before they desire urgent work.
 
 use std::time::Duration;
 
@@ -10,12 +9,12 @@ use crate::plan::Act;
 use crate::rng::Rng;
 use crate::workload::{Ask, Owner, Work, domain};
 
-/// In so many runs of a thousand it is switched on.
+/// Runs with preemption, per thousand.
 const PERMILLE: u64 = 500;
-/// In so many of those cells are filled.
+/// Runs with preemption in which clients fill the cells, per thousand.
 const FULL_PERMILLE: u64 = 500;
 
-/// What operators and clients do until peace.
+/// Draws the acts of operators and clients until peace.
 pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
         return vec![];
@@ -24,7 +23,7 @@ pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     let (mut at, mut on) = (rng.millis(0, 10_000), true);
     while at < peace_at {
         acts.push((at, Act::Preemption(on)));
-        // Mostly it stays on for long.
+        // Preemption mostly stays on.
         at += if on { rng.millis(5_000, 60_000) } else { rng.millis(500, 5_000) };
         on = !on;
     }
@@ -32,7 +31,7 @@ pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     acts
 }
 
-/// Tasks and processes that take most of what cells have, and after them something urgent that needs as much.
+/// Draws work that fills most of the cells, and then urgent work of the same size.
 fn full(rng: &mut Rng) -> Vec<(Duration, Act)> {
     let mut acts = vec![];
     for number in 0..4 + rng.below(6) {
@@ -59,7 +58,7 @@ fn full(rng: &mut Rng) -> Vec<(Duration, Act)> {
     acts.into_iter().map(|act| asked(act, Duration::from_secs(20))).collect()
 }
 
-/// Work of this priority.
+/// Returns work with this priority.
 fn urgent(priority: u64) -> Work {
     Work { priority: u8::try_from(priority).ok().and_then(Priority::new), ..Work::usual() }
 }

@@ -1,4 +1,4 @@
-//! How urgent what clients want is: in some runs they say so, of some of it at once and of some later.
+//! Priorities of work: set when clients desire it, or changed later.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::plan::Act;
 use crate::rng::Rng;
 use crate::workload::{Ask, domain};
 
-/// In so many runs of a thousand clients know of priorities.
+/// Runs with priorities, per thousand.
 const PERMILLE: u64 = 600;
 
-/// How often somebody may change one.
+/// Interval between two changes.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Priorities that are drawn: the usual one is between them.
+/// Priorities that are drawn, below and above the default.
 const DRAWN: [u8; 7] = [1, 10, 49, 51, 60, 90, 100];
 
-/// Has clients say how urgent things are, when they desire them and later.
+/// Adds priorities to commands, and changes of priorities.
 pub(super) fn draw(acts: &mut Vec<(Duration, Act)>, rng: &mut Rng, peace_at: Duration) {
     if !rng.chance(PERMILLE) {
         return;
@@ -50,7 +50,7 @@ fn priority(rng: &mut Rng) -> Option<Priority> {
     Priority::new(*DRAWN.get(drawn)?)
 }
 
-/// One of those that are desired in most runs.
+/// Draws a process that exists in most runs.
 fn process(rng: &mut Rng) -> ProcessGuid {
     let name = if rng.chance(150) { "agent0".to_owned() } else { format!("web{}", rng.below(3)) };
     ProcessGuid::new(&name).expect("a name")

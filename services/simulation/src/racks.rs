@@ -1,5 +1,5 @@
-//! The racks that the cells of a run stand in, what clients ask of them, and what that means: for the workload and, written
-//! apart from the services' code, for the checkers.
+//! Racks of the cells, and the constraints and affinities of clients for them. The meaning of the rules is
+//! written here independently of the services.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use crate::rng::Rng;
 use crate::workload::{Ask, Owner, Work, domain};
 use crate::{rollouts, walls};
 
-/// In so many runs of a thousand somebody asks for racks.
+/// Runs with constraints for racks, per thousand.
 const PERMILLE: u64 = 500;
 
-/// How often somebody does something.
+/// Interval between two choices of clients.
 const TICK: Duration = Duration::from_millis(500);
 
-/// In so many runs of a thousand somebody has wishes about racks.
+/// Runs with affinities for racks, per thousand.
 const WISHES_PERMILLE: u64 = 400;
 
-/// The attribute.
+/// Attribute of a rack.
 pub(super) const RACK: &str = "rack";
 
-/// What every cell says of its zone.
+/// Attribute of a zone.
 pub(super) const ZONE: &str = "zone";
 
-/// What work asks of racks and of where its siblings are.
+/// Constraints and affinities of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// `rack = r1`
@@ -45,30 +45,30 @@ pub enum Asks {
     OnePerCell,
     /// `distinct_attribute rack 2`
     TwoPerRack,
-    /// Rather where `rack = r1`.
+    /// Prefers `rack = r1`.
     PrefersFirst,
-    /// Rather not where `rack = r1`.
+    /// Avoids `rack = r1`.
     ShunsFirst,
-    /// Rather where `rack is_set`, and still more rather not where `rack = r1`.
+    /// Prefers `rack is_set`, and avoids `rack = r1` more strongly.
     PrefersOther,
-    /// `rack is_set`, and rather not where `rack = r1`.
+    /// `rack is_set`, and avoids `rack = r1`.
     AnyShunsFirst,
-    /// Evenly over racks.
+    /// Spread over racks.
     Spread,
-    /// Evenly over racks, and of those that are equally full rather not the one where `rack = r1`.
+    /// Spread over racks, and avoids `rack = r1`.
     SpreadShunsFirst,
-    /// Evenly over racks, with `distinct_cell`.
+    /// Spread over racks, with `distinct_cell`.
     SpreadOnePerCell,
-    /// Evenly over racks and, half as much, over zones.
+    /// Spread over racks and, with half the weight, over zones.
     SpreadOverBoth,
-    /// 70 % in r1, the rest in the others.
+    /// Spread with a target of 70 % in r1.
     MostlyFirst,
-    /// 100 % in r1, nothing in the others.
+    /// Spread with a target of 100 % in r1.
     AllInFirst,
 }
 
 impl Asks {
-    /// All of them, with their names in stories.
+    /// All values with their names in stories.
     pub const NAMES: [(Self, &str); 16] = [
         (Self::First, "rack"),
         (Self::NotFirst, "other-rack"),
@@ -88,7 +88,7 @@ impl Asks {
         (Self::AllInFirst, "spread-all-in-rack"),
     ];
 
-    /// Its name in stories.
+    /// Returns the name in stories.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -111,7 +111,7 @@ impl Asks {
         }
     }
 
-    /// As a definition says it.
+    /// Returns the rules in a definition.
     pub(super) fn rules(self) -> Rules {
         let is_first = || of_rack(Operator::Equal, "r1");
         let is_any = || of_rack(Operator::IsSet, "");
@@ -156,14 +156,14 @@ fn rather<const N: usize>(rules: [(Rule, i8); N]) -> Rules {
     Rules { affinities, ..Rules::default() }
 }
 
-/// Spread over these attributes, each with its weight, and so many of a hundred in r1, if that is said.
+/// Returns a spread over attributes with weights, and maybe a target for r1.
 fn over<const N: usize>(attributes: [(&str, u8); N], first: Option<u8>) -> Rules {
     let targets: BTreeMap<String, u8> = first.map(|percent| ("r1".to_owned(), percent)).into_iter().collect();
     let spread = |(name, weight)| Spread { attribute: attribute(name), weight, targets: targets.clone() };
     Rules { spread: attributes.map(spread).into(), ..Rules::default() }
 }
 
-/// The rack that a cell stands in: every third stands in none.
+/// Returns the rack of a cell. Every third cell has none.
 const fn rack(cell: usize) -> Option<&'static str> {
     match cell % 3 {
         0 => Some("r1"),
@@ -172,7 +172,7 @@ const fn rack(cell: usize) -> Option<&'static str> {
     }
 }
 
-/// What a cell says of itself.
+/// Returns the attributes of a cell.
 pub(super) fn attributes(cell: usize) -> Attributes {
     let isolation = Some((AttributeName::isolation(), walls::kept(cell).to_string()));
     let rack = rack(cell).map(|rack| (attribute(RACK), rack.to_owned()));
@@ -181,19 +181,19 @@ pub(super) fn attributes(cell: usize) -> Attributes {
 
 // ---- what is asked -----------------------------------------------------------------------------------------------
 
-/// What clients do until peace with processes that ask for racks.
+/// Draws commands with constraints for racks.
 #[must_use]
 pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if rng.chance(PERMILLE) { until(peace_at, rng, asked) } else { vec![] }
 }
 
-/// What clients do until peace with processes and tasks that have wishes about racks.
+/// Draws commands with affinities for racks.
 #[must_use]
 pub(super) fn wished(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if rng.chance(WISHES_PERMILLE) { until(peace_at, rng, wish) } else { vec![] }
 }
 
-/// What clients ask until peace, some now and then and some often.
+/// Draws commands at intervals until peace.
 pub(super) fn until(peace_at: Duration, rng: &mut Rng, asked: fn(&mut Rng) -> Ask) -> Vec<(Duration, Act)> {
     let often = [40, 120, 250][usize::try_from(rng.below(3)).unwrap_or(0)];
     let mut acts = vec![];
@@ -227,10 +227,10 @@ fn asked(rng: &mut Rng) -> Ask {
     }
 }
 
-/// How many kinds of work there are.
+/// Number of kinds of work.
 const WORKS: u64 = 8;
 
-/// A definition of the same name is the same.
+/// Returns work that depends on the number only, because definitions of one name are equal.
 fn work(number: u64) -> Work {
     let asks = match number {
         0 => Some(Asks::First),
@@ -264,14 +264,14 @@ fn wish(rng: &mut Rng) -> Ask {
         _ => {
             let task = TaskGuid::new(&format!("wished{}", rng.below(50))).expect("a name");
             let run = Some(rng.millis(1_000, 10_000));
-            // A task is one: there is nothing to be spread.
+            // A task has one instance, so it has no spread.
             let work = Work { run, ..wish_of(number % AFFINITIES) };
             Ask::Run { task, work, owner: Owner::None, queue: None }
         }
     }
 }
 
-/// What is wished: first what a task may wish, too.
+/// Rules of definitions. The first ones are also for tasks.
 const WISHES: [Asks; 10] = [
     Asks::PrefersFirst,
     Asks::ShunsFirst,
@@ -285,10 +285,10 @@ const WISHES: [Asks; 10] = [
     Asks::AllInFirst,
 ];
 
-/// So many of them are affinities alone.
+/// Number of rules that only contain affinities.
 const AFFINITIES: u64 = 4;
 
-/// A definition of the same name is the same.
+/// Returns work that depends on the number only, because definitions of one name are equal.
 fn wish_of(number: u64) -> Work {
     let asks = usize::try_from(number).ok().and_then(|number| WISHES.get(number)).copied();
     Work { asks, memory_mb: 64 + number, ..Work::usual() }
@@ -304,17 +304,17 @@ fn rules(constraint: &Constraint) -> impl Iterator<Item = &Rule> {
     constraint.rules.iter().flat_map(|rules| &rules.constraints)
 }
 
-/// The rack that a cell stands in.
+/// Returns the rack of a cell.
 pub(super) fn rack_of(cell: &CellId) -> Option<&'static str> {
     rack(number_of(cell))
 }
 
-/// The first constraint that a cell by itself doesn't meet.
+/// Returns the first constraint that a cell does not meet, without regard to other instances.
 pub(super) fn unmet<'a>(constraint: &'a Constraint, cell: &CellId) -> Option<&'a Rule> {
     rules(constraint).find(|rule| !holds(rule, cell))
 }
 
-/// Whether a cell by itself meets a rule.
+/// Returns `true` if a cell meets a rule, without regard to other instances.
 pub(super) fn holds(rule: &Rule, cell: &CellId) -> bool {
     let is = rack_of(cell);
     match (rule.operator, rule.value.as_str()) {
@@ -336,7 +336,7 @@ pub(super) fn holds(rule: &Rule, cell: &CellId) -> bool {
     }
 }
 
-/// Whether it is limited how many instances may be where.
+/// Returns `true` if a constraint limits the number of instances per cell or rack.
 pub(super) fn is_limited(constraint: &Constraint) -> bool {
     rules(constraint)
         .any(|rule| matches!(rule.operator, Operator::DistinctCell | Operator::DistinctAttribute))

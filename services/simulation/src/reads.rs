@@ -1,5 +1,5 @@
-//! Readers of queries, page by page. Their messages are not lost, so that their random choices do not change the
-//! other messages.
+//! Readers of queries, page by page. Their messages are not lost, so they do not change the other random
+//! choices.
 
 use bytes::Bytes;
 use projections::{Query, World};
@@ -18,7 +18,7 @@ use super::nodes::{Machine, Node, cell_id};
 use super::rng::Rng;
 use super::workload::{domain, other_domain};
 
-/// A table, and whether one asks for a list or for one thing: as the subject of a query says it.
+/// List or single item of a query, from its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {
     Lrps,
@@ -67,7 +67,7 @@ impl Table {
         Self::Status,
     ];
 
-    /// The query that a message asks.
+    /// Decodes a query.
     pub(super) fn query(self, bytes: &Bytes) -> Query {
         match self {
             Self::Lrps => Query::Lrps(must(bytes)),
@@ -182,7 +182,7 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes) {
     (table, json(&Show { id, at_least, as_of: None }))
 }
 
-/// `PROCESS/INDEX`, at times with a definition, or the container that is there as far as the log says.
+/// Draws `PROCESS/INDEX`, maybe with a definition, or a container of the process.
 fn some_instance(rng: &mut Rng, world: &World, process: &ProcessGuid) -> String {
     let index = rng.below(4);
     let slots = world.process(process).map(|process| process.slots.clone()).unwrap_or_default();
@@ -197,7 +197,7 @@ fn some_instance(rng: &mut Rng, world: &World, process: &ProcessGuid) -> String 
     holder.filter(|_| by_guid).map_or(by_place, |by| by.instance_guid.to_string())
 }
 
-/// One that is kept as far as the log says, or none.
+/// Draws an evaluation in the log, or none.
 fn some_evaluation(rng: &mut Rng, world: &World, (process, task): (&ProcessGuid, &TaskGuid)) -> String {
     let of_process = world.process(process).map(|process| process.evaluations.to_vec());
     let of_task = world.task(task).map(|task| task.evaluations.to_vec());

@@ -1,4 +1,4 @@
-//! The way to the journal and back: appends that get lost, come late or are not acknowledged; followers that lag.
+//! Messages to and from the journal. Appends may be lost, late or unacknowledged, and log readers may lag.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::coverage::Situation;
 use super::journal::{Appended, Stored};
 use super::nodes::{Life, Node};
 
-/// An append on its way.
+/// Append on its way.
 #[derive(Clone, Debug)]
 pub(super) struct Append {
     pub(super) from: Life,
@@ -22,11 +22,11 @@ pub(super) struct Append {
     pub(super) expected: Position,
     pub(super) entry: EntryId,
     pub(super) bytes: Bytes,
-    /// Whether its sender gave up waiting.
+    /// `true` if the sender gave up.
     pub(super) given_up: bool,
 }
 
-/// The outcome of an append that nobody answered.
+/// Returns the failure of an append without an answer.
 fn unanswered() -> AppendFailure {
     AppendFailure::Unknown { why: "nobody answered".into(), stated: false }
 }
@@ -36,12 +36,12 @@ impl Cluster {
         self.dark_until > self.now || self.place(node).dark_until > self.now
     }
 
-    /// When the journal can be reached again.
+    /// Returns the time at which a node reaches the journal again.
     fn light(&self, node: Node) -> schemas::Timestamp {
         self.dark_until.max(self.place(node).dark_until)
     }
 
-    /// An append reaches the journal, or what is between.
+    /// Passes an append to the journal, with faults.
     pub(super) fn append(&mut self, append: Append) {
         let (node, _) = append.from;
         if append.given_up {
@@ -88,7 +88,7 @@ impl Cluster {
                 self.saw(Situation::AppendConflict);
                 self.conflict(&append);
             }
-            // After an append of which nobody knows, the BBS asks what stands last: it needs no answer to this one.
+            // After an unknown append the BBS reads the last entry, and needs no answer to this append.
             Appended::Duplicate(_) => self.saw(Situation::AppendRepeated),
             Appended::RepeatedAsConflict => {
                 self.saw(Situation::AppendRepeated);
@@ -108,13 +108,13 @@ impl Cluster {
         }
     }
 
-    /// Somebody else writes bytes that are no valid entry on a subject of processes or tasks.
+    /// Stores a message that is not an entry, as another program may do.
     pub(super) fn write_malformed(&mut self) {
         let kinds = [Subject::Lrp(0), Subject::Lrp(2), Subject::Task(1), Subject::Task(3)];
         let subject = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();
         let of = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();
         let whole = self.journal.last(&of).and_then(|(position, _)| self.journal.get(position));
-        // An entry is none if it is cut in half, and on a subject where it doesn't belong.
+        // Half an entry is not a valid entry, nor is an entry on a wrong subject.
         let bytes = whole.filter(|stored| stored.entry.is_some()).map(|stored| match of == subject {
             true => stored.bytes.slice(..stored.bytes.len() / 2),
             false => stored.bytes.clone(),
@@ -126,11 +126,11 @@ impl Cluster {
         self.tell_followers();
     }
 
-    /// The journal's machines lose power: it is dark while they start again, and keeps what was on disk.
+    /// Cuts the power of the journal's machines. They keep the synced entries.
     pub(super) fn cut_power(&mut self, unsynced: usize) {
         if !self.shape.synced {
             self.journal.lose(unsynced);
-            // No service goes on from one whose last entry the journal doesn't hold.
+            // No service may start from a snapshot whose last entry is lost.
             self.snapshot = None;
         }
         self.journal.forget(self.now);
@@ -173,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// A follower gets what is there behind what it got, in order.
+    /// Delivers the next entries to the log reader of a node, in order.
     pub(super) fn follow(&mut self, node: Node) {
         while !self.is_dark(node) && self.place(node).lags_until <= self.now {
             let place = self.place_mut(node);
@@ -193,7 +193,7 @@ impl Cluster {
         }
     }
 
-    /// A subject's last entry is read from the journal's leader.
+    /// Reads the last entry of a subject from the leader of the journal.
     pub(super) fn read_last(&mut self, node: Node, subject: Subject) {
         let Some(life) = self.life(node) else { return };
         let (at, last): (_, Last) = if self.is_dark(node) {

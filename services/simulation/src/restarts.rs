@@ -1,4 +1,4 @@
-//! Processes that end by themselves, well or not, and how clients want them restarted.
+//! Processes whose instances end, and their restart policies.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::plan::Act;
 use crate::rng::Rng;
 use crate::workload::{Ask, Work, domain};
 
-/// In so many runs of a thousand there are such processes.
+/// Runs with such processes, per thousand.
 const PERMILLE: u64 = 600;
 
-/// How often somebody does something.
+/// Interval between two choices of clients.
 const TICK: Duration = Duration::from_millis(700);
 
-/// What clients do with three processes until peace.
+/// Draws commands about three processes until peace.
 #[must_use]
 pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
@@ -53,7 +53,7 @@ fn asked(rng: &mut Rng) -> Ask {
     match rng.below(12) {
         0..=3 => Ask::Policy { process, restart: policy(rng) },
         4 | 5 => {
-            // A definition of the same name is the same.
+            // Definitions of one name are equal.
             let number = rng.below(WORKS);
             let definition = DefinitionId::new(&format!("v{number}")).expect("a name");
             Ask::Deploy { process, definition, work: work(number), rolls: None }
@@ -71,10 +71,10 @@ fn desire(rng: &mut Rng, process: ProcessGuid) -> Ask {
     Ask::Desire { process, instances: 1 + u32_below(rng, 3), work }
 }
 
-/// How many kinds of work there are.
+/// Number of kinds of work.
 const WORKS: u64 = 8;
 
-/// Most of it ends, soon or late, well or not; some fails before it runs.
+/// Returns work that mostly ends, with or without failure. Some of it fails before it runs.
 fn work(number: u64) -> Work {
     let millis = Duration::from_millis;
     let ends = |run, exit| Work { run: Some(millis(run)), exit, memory_mb: 64 + number, ..Work::usual() };

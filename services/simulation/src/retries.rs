@@ -1,4 +1,4 @@
-//! Evaluations that somebody wants tried again, at any time and whatever they stand at.
+//! Retries of evaluations in any state.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use schemas::names::ProcessGuid;
 use crate::plan::Act;
 use crate::rng::Rng;
 
-/// In so many runs of a thousand.
+/// Runs with retries, per thousand.
 const PERMILLE: u64 = 300;
 
-/// What made the evaluations that are tried again.
+/// Triggers of the retried evaluations.
 const TRIGGERS: [Trigger; 7] = [
     Trigger::Desire,
     Trigger::Queued,
@@ -22,7 +22,7 @@ const TRIGGERS: [Trigger; 7] = [
     Trigger::CellLost,
 ];
 
-/// What clients do until peace.
+/// Draws the commands of clients until peace.
 pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
         return vec![];

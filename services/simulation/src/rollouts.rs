@@ -1,5 +1,4 @@
-//! What clients do with definitions: deploy, activate, restart, pause, resume, go back. Some definitions work, others fail to
-//! start, crash soon after, or fit nowhere.
+//! Rollouts: commands about definitions that work, fail to start, crash soon, or fit on no cell.
 
 use std::time::Duration;
 
@@ -11,26 +10,26 @@ use crate::plan::Act;
 use crate::rng::Rng;
 use crate::workload::{Ask, Rolls, Work, domain};
 
-/// In so many runs of a thousand somebody rolls out.
+/// Runs with rollouts, per thousand.
 const PERMILLE: u64 = 600;
 
-/// In so many runs of a thousand somebody goes back to what fails.
+/// Runs with a rollback to a failing definition, per thousand.
 const BACK_PERMILLE: u64 = 400;
 
-/// A definition that works, and one that runs for 4 s.
+/// Definition that works, and definition that runs for 4 s.
 const WORKS: u64 = 3;
 const RUNS_BRIEFLY: u64 = 10;
 
-/// How often somebody does something.
+/// Interval between two choices of clients.
 const TICK: Duration = Duration::from_millis(400);
 
-/// How many definitions each process may get.
+/// Number of definitions of a process.
 pub(super) const DEFINITIONS: u64 = 14;
 
-/// What a definition is called that clients deploy at peace.
+/// Id of the working definition that clients deploy at peace.
 const MENDED: &str = "mended";
 
-/// What clients do with two processes until peace.
+/// Draws commands about two processes until peace.
 #[must_use]
 pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
@@ -56,8 +55,8 @@ pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     acts
 }
 
-/// What clients do with a process that goes back to what fails: it ran for a moment, so it was known to work, and whoever
-/// goes back to it watches it for longer than it runs. Somebody goes on from there.
+/// Draws commands about a process that rolls back to a failing definition. The definition was healthy because
+/// it ran for a moment, and the rollback has a longer monitor. A client continues from there.
 #[must_use]
 pub(super) fn back_to_what_fails(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(BACK_PERMILLE) {
@@ -127,7 +126,7 @@ fn definition(number: u64) -> DefinitionId {
     DefinitionId::new(&format!("v{number}")).expect("a name")
 }
 
-/// A definition of the same name is the same.
+/// Definitions of one name are equal.
 fn deploy(rng: &mut Rng, process: ProcessGuid, patient: bool) -> Ask {
     let number = rng.below(DEFINITIONS);
     let rolls = rng.chance(600).then(|| Box::new(rolls(rng, patient)));
@@ -183,12 +182,12 @@ pub(super) fn rolls(rng: &mut Rng, patient: bool) -> Rolls {
         index_deadline_ms: millis(rng, 300, 2_000, 20_000).unwrap_or(usual.index_deadline_ms),
         pause_after: rng.chance(150).then(|| 1 + u32_below(rng, 3)),
     };
-    // Stop-first, something has to be left to stop, however few there are.
+    // A stop-first rollout must be allowed to stop an instance, however few there are.
     let most = if order == UpdateOrder::StopFirst { 1 } else { 3 };
     Rolls { update, min_running: rng.chance(250).then(|| u32_below(rng, most)), history: None }
 }
 
-/// Has clients say at times how much is kept of what ended.
+/// Adds limits of shown ended containers to some deployments.
 pub(super) fn limit_histories(acts: &mut [(Duration, Act)], rng: &mut Rng) {
     for (_, act) in acts {
         if let Act::Ask { ask: Ask::Deploy { rolls: Some(rolls), .. }, .. } = act {
@@ -197,7 +196,7 @@ pub(super) fn limit_histories(acts: &mut [(Duration, Act)], rng: &mut Rng) {
     }
 }
 
-/// What clients deploy at peace, of the processes that were rolled out: most of them, by their names.
+/// Returns working definitions for most processes that were rolled out, for peace.
 pub(super) fn mending(processes: &[(ProcessGuid, Domain)], rng: &mut Rng) -> Vec<(Domain, Ask)> {
     let deploy = |process: &ProcessGuid| {
         let definition = DefinitionId::new(MENDED).expect("a name");
@@ -209,7 +208,7 @@ pub(super) fn mending(processes: &[(ProcessGuid, Domain)], rng: &mut Rng) -> Vec
     mended.map(|(process, domain)| (domain.clone(), deploy(process))).collect()
 }
 
-/// Whether a definition is one that clients deploy at peace.
+/// Returns `true` if clients deploy the definition at peace.
 pub(super) fn is_mended(id: &DefinitionId) -> bool {
     id.as_str() == MENDED
 }

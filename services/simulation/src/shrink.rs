@@ -25,7 +25,7 @@ pub fn shortest(plan: &Plan, invariant: Invariant, runs: u32) -> (Plan, Outcome)
 
 struct Shrinking {
     invariant: Invariant,
-    /// How many more runs it may take.
+    /// Remaining number of runs.
     runs: u32,
     best: Plan,
 }
@@ -44,7 +44,7 @@ impl Shrinking {
         breaks
     }
 
-    /// Each kind of fault is left out, if it can be.
+    /// Omits kinds of faults.
     fn fewer_faults(&mut self) {
         let kinds = self.best.clone().faults.rates().len();
         for at in 0..kinds {
@@ -55,7 +55,7 @@ impl Shrinking {
         }
     }
 
-    /// Acts are left out: half of them, a quarter, and so on to each single one.
+    /// Omits acts: first half of them, then a quarter, and so on.
     fn fewer_acts(&mut self) {
         let mut size = self.best.acts.len().div_ceil(2).max(1);
         loop {
@@ -75,7 +75,7 @@ impl Shrinking {
         }
     }
 
-    /// Peace comes right after the last act, or in half the time.
+    /// Ends the faults earlier.
     fn sooner(&mut self) {
         let last = self.best.acts.last().map_or(Duration::ZERO, |(at, _)| *at);
         for peace_at in [last + Duration::from_secs(1), self.best.peace_at.div_f64(2.0).max(last)] {

@@ -1,5 +1,5 @@
-//! How far the cells of a run keep their containers apart, what clients ask of that, and what it means: for the workload and,
-//! written apart from the services' code, for the checkers.
+//! Isolation layers of the cells, and the isolation requirements of clients. Their meaning is written here
+//! independently of the services.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,26 +13,25 @@ use crate::racks::{self, Asks};
 use crate::rng::Rng;
 use crate::workload::{Ask, Owner, Work};
 
-/// In so many runs of a thousand somebody asks for walls.
+/// Runs with isolation requirements, per thousand.
 const PERMILLE: u64 = 400;
 
-/// The walls that work asks for.
+/// Isolation requirements of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walls {
-    /// All of them.
+    /// All layers.
     All,
-    /// Landlock.
     Landlock,
-    /// Files and processes of its own.
+    /// Separate files and processes.
     FilesAndProcesses,
 }
 
 impl Walls {
-    /// All of them, with their names in stories.
+    /// All values with their names in stories.
     pub const NAMES: [(Self, &str); 3] =
         [(Self::All, "all"), (Self::Landlock, "landlock"), (Self::FilesAndProcesses, "files-and-processes")];
 
-    /// Its name in stories.
+    /// Returns the name in stories.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,7 +41,7 @@ impl Walls {
         }
     }
 
-    /// As a definition says it.
+    /// Returns the requirements in a definition.
     pub(super) fn wanted(self) -> BTreeSet<IsolationLayer> {
         match self {
             Self::All => BTreeSet::from(IsolationLayer::ALL),
@@ -52,7 +51,7 @@ impl Walls {
     }
 }
 
-/// What the cell at this number keeps: the first everything, the second all but Landlock, the third nothing.
+/// Returns the layers of a cell: the first cell has all, the second all but Landlock, the third none.
 pub(super) const fn kept(cell: usize) -> Isolation {
     match cell % 4 {
         0 => Isolation::FULL,
@@ -64,7 +63,7 @@ pub(super) const fn kept(cell: usize) -> Isolation {
 
 // ---- what is asked -----------------------------------------------------------------------------------------------
 
-/// What clients do until peace with processes and tasks that ask for walls.
+/// Draws commands with isolation requirements.
 #[must_use]
 pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if rng.chance(PERMILLE) { racks::until(peace_at, rng, asked) } else { vec![] }
@@ -93,13 +92,13 @@ fn asked(rng: &mut Rng) -> Ask {
     }
 }
 
-/// How many kinds of work there are.
+/// Number of kinds of work.
 const WORKS: u64 = 12;
 
-/// So many of them have no wishes: a process that runs on each cell may have none, and a task is one.
+/// Number of kinds without affinities. Global processes and tasks have no spread.
 const CONSTRAINTS: u64 = 6;
 
-/// A definition of the same name is the same. Of those that ask for the same walls one asks nothing of racks.
+/// Returns work that depends on the number only, because definitions of one name are equal.
 fn work(number: u64) -> Work {
     let walls = match number % 3 {
         0 => Walls::All,
@@ -117,12 +116,12 @@ fn work(number: u64) -> Work {
 
 // ---- what it means -----------------------------------------------------------------------------------------------
 
-/// How far a cell keeps its containers apart.
+/// Returns the isolation layers of a cell.
 pub(super) fn of(cell: &CellId) -> Isolation {
     kept(number_of(cell))
 }
 
-/// Whether a cell keeps its containers apart as it is asked for.
+/// Returns `true` if a cell meets isolation requirements.
 pub(super) fn are_kept(wanted: &BTreeSet<IsolationLayer>, cell: &CellId) -> bool {
     let lacking: Vec<IsolationLayer> = of(cell).missing().collect();
     !wanted.iter().any(|wall| lacking.contains(wall))

@@ -1,4 +1,4 @@
-//! What clients ask: desire, scale, stop, remove, desire again, tasks, cancel, resolve, refresh. In every order.
+//! Commands of clients, and the random choice of commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,146 +26,102 @@ use super::racks::Asks;
 use super::rng::Rng;
 use super::walls::Walls;
 
-/// What a client asks.
+/// Command of a client, as plans and stories contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// So many instances of a process.
-    Desire {
-        /// Its guid.
-        process: ProcessGuid,
-        /// How many.
-        instances: u32,
-        /// What each does.
-        work: Work,
-    },
-    /// An instance of a process on each cell that fits.
-    DesireGlobal {
-        /// Its guid.
-        process: ProcessGuid,
-        /// What each does.
-        work: Work,
-    },
-    /// Another number of instances.
-    Scale {
-        /// Its guid.
-        process: ProcessGuid,
-        /// How many.
-        instances: u32,
-    },
-    /// Another priority for a process.
-    Rank {
-        /// Its guid.
-        process: ProcessGuid,
-        /// Which.
-        priority: Priority,
-    },
-    /// Other routes and another annotation for a process.
+    /// Desires a process.
+    Desire { process: ProcessGuid, instances: u32, work: Work },
+    /// Desires a global process, with one instance on each cell that fits.
+    DesireGlobal { process: ProcessGuid, work: Work },
+    /// Changes the number of instances.
+    Scale { process: ProcessGuid, instances: u32 },
+    /// Changes the priority of a process.
+    Rank { process: ProcessGuid, priority: Priority },
+    /// Changes the routes and the annotation of a process.
     Describe {
-        /// Its guid.
         process: ProcessGuid,
-        /// What both say.
+        /// Text of both.
         text: String,
     },
-    /// Another restart policy for a process; how it is rolled out is as usual then.
-    Policy {
-        /// Its guid.
-        process: ProcessGuid,
-        /// The policy.
-        restart: RestartPolicy,
-    },
-    /// Another definition for a process, and how it is rolled out.
+    /// Changes the restart policy of a process, and resets its update policy to the default.
+    Policy { process: ProcessGuid, restart: RestartPolicy },
+    /// Deploys another definition.
     Deploy {
-        /// Its guid.
         process: ProcessGuid,
-        /// The id of the definition.
         definition: DefinitionId,
-        /// What each instance does from then on.
         work: Work,
-        /// The policies from then on; none: as they were.
+        /// New policies. `None` keeps the current ones.
         rolls: Option<Box<Rolls>>,
     },
-    /// A definition that a process has.
+    /// Activates a known definition of a process.
     Activate(ProcessGuid, DefinitionId),
-    /// Every instance shall start anew.
+    /// Restarts every instance.
     Restart(ProcessGuid),
-    /// A rollout shall pause, go on or go back.
+    /// Pauses, resumes or rolls back a rollout.
     Steer(ProcessGuid, RolloutControl),
-    /// Nobody wants a process any longer.
+    /// Removes a process.
     Remove(ProcessGuid),
-    /// An instance shall stop, and another take its place.
+    /// Replaces an instance.
     Retire(ProcessGuid, u32),
-    /// A program is run in the container of this instance.
+    /// Runs a program in the container of an instance.
     Enter(ProcessGuid, u32),
-    /// A task.
+    /// Desires a task.
     Run {
-        /// Its guid.
         task: TaskGuid,
-        /// What it does.
         work: Work,
-        /// Who is called when it has completed.
+        /// Owner that is called after the task has completed.
         owner: Owner,
-        /// How long it may wait for room; none: it fails where there is none.
+        /// Maximum time in the queue. `None` fails the task if no cell has room.
         queue: Option<Duration>,
     },
-    /// A task shall stop.
+    /// Cancels a task.
     Cancel(TaskGuid),
-    /// A task's result has been seen.
+    /// Resolves a task.
     Resolve(TaskGuid),
-    /// A task again and again.
+    /// Desires or updates a periodic task.
     Periodic {
-        /// The guid of the periodic task.
         periodic: PeriodicGuid,
-        /// Whether it is to be there already, and becomes another one.
+        /// `true` for an update.
         update: bool,
-        /// How often it is due.
         often: Often,
-        /// What becomes of a launch while an earlier one runs.
         overlap: Overlap,
-        /// What each task does.
         work: Work,
     },
-    /// A periodic task shall pause, go on, launch or go.
+    /// Pauses, resumes, launches or removes a periodic task.
     OfPeriodic(PeriodicGuid, PeriodicAction),
-    /// A template of tasks.
+    /// Desires or updates a parameterised task.
     Parameterised {
-        /// The guid of the parameterised task.
         parameterised: ParameterisedGuid,
-        /// Whether it is to be there already, and becomes another one.
+        /// `true` for an update.
         update: bool,
-        /// How many of its tasks may be there at once.
+        /// Concurrency limit.
         limit: Option<u32>,
-        /// What becomes of a dispatch beyond that.
         overflow: Overflow,
-        /// What each task does.
         work: Work,
     },
-    /// A task of a template.
+    /// Dispatches a parameterised task.
     Dispatch {
-        /// The guid of the parameterised task.
         parameterised: ParameterisedGuid,
-        /// The key.
         key: Option<DispatchKey>,
-        /// The payload.
         payload: Option<String>,
-        /// What the parameter `colour` says.
+        /// Value of the parameter `colour`.
         colour: Option<String>,
-        /// How urgent it is.
         priority: Option<Priority>,
     },
-    /// A dispatch that waits shall become no task.
+    /// Withdraws a waiting dispatch.
     Withdraw(ParameterisedGuid, u64),
-    /// A template shall go.
+    /// Removes a parameterised task.
     RemoveParameterised(ParameterisedGuid),
-    /// Everything of the domain is said: for so long, or for ever.
+    /// Refreshes the domain for a time, or without expiry.
     Fresh(Option<Duration>),
 }
 
-/// How often a periodic task is due, in zones whose offsets are of whole half hours.
+/// Schedule of a periodic task. The offset of its time zone is a whole number of half hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Often {
-    /// Each minute, in Berlin.
+    /// Every minute, in Berlin.
     Minute,
-    /// Each second minute, in Kolkata.
+    /// Every second minute, in Kolkata.
     TwoMinutes,
 }
 
@@ -179,23 +135,23 @@ impl Often {
     }
 }
 
-/// Who is called when a task has completed, and what comes of it.
+/// Owner of a task, with its answers to callbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Nobody.
+    /// No owner.
     None,
-    /// One who answers.
+    /// Answers 200.
     Well,
-    /// One who answers well, or badly, or not at all.
+    /// Answers with success, failure or not at all.
     Moody,
-    /// One whose address leads nowhere: 404.
+    /// Answers 404.
     Absent,
-    /// One who always answers that it is broken.
+    /// Answers 500.
     Broken,
 }
 
 impl Owner {
-    /// All of them, with their names.
+    /// All owners with their names.
     pub const NAMES: [(Self, &str); 5] = [
         (Self::None, "none"),
         (Self::Well, "well"),
@@ -204,7 +160,6 @@ impl Owner {
         (Self::Broken, "broken"),
     ];
 
-    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -226,19 +181,19 @@ impl Owner {
     }
 }
 
-/// How a process is rolled out, forward and back.
+/// Rollout policies of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rolls {
-    /// How an update rolls; a rollback does the same, but pauses where this one would go back.
+    /// Update policy. The rollback policy is equal, but pauses instead of rolling back.
     pub update: UpdatePolicy,
-    /// How many instances it leaves running at least.
+    /// Minimum number of running instances.
     pub min_running: Option<u32>,
-    /// How many containers that ended are kept of each index.
+    /// Number of ended containers that are kept for each index.
     pub history: Option<u32>,
 }
 
 impl Rolls {
-    /// As a process rolls of which nothing else is said.
+    /// Returns the default policies.
     #[must_use]
     pub const fn usual() -> Self {
         Self { update: UpdatePolicy::default_update(), min_running: None, history: None }
@@ -260,43 +215,42 @@ impl Rolls {
     }
 }
 
-/// How a container behaves, and what it needs.
+/// Behaviour and demands of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Time until it is created.
+    /// Time until the container is created.
     pub create: Duration,
-    /// Time from then until it is healthy.
+    /// Time from its creation until it is healthy.
     pub start: Duration,
-    /// Time from then until it ends; none: a process runs for ever, a task ends at once.
+    /// Time from then until it ends. `None`: a process runs forever, and a task ends at once.
     pub run: Option<Duration>,
-    /// The status that it ends with.
+    /// Exit status.
     pub exit: u8,
-    /// What a task that ends well has to say.
+    /// Result of a task that succeeds.
     pub result: String,
-    /// Whether it ends only by KILL.
+    /// `true` if only KILL ends the container.
     pub ignores_term: bool,
-    /// Whether it is never created, and never fails.
+    /// `true` if the container is never created, without an error.
     pub hangs: bool,
-    /// Whether it can't be created.
+    /// `true` if the container cannot be created.
     pub fails: bool,
-    /// Whether its monitor never calls it healthy, and gives up after a while.
+    /// `true` if the monitor never succeeds, until its start timeout.
     pub unhealthy: bool,
-    /// Its memory, in MB.
     pub memory_mb: u64,
-    /// The stack that it asks for.
+    /// Required stack.
     pub stack: Option<Stack>,
-    /// Whether it asks for the tag `gpu`.
+    /// `true` if the work requires the tag `gpu`.
     pub tag: bool,
-    /// What it asks of racks, and of where its siblings are.
+    /// Constraints and affinities for racks and sibling instances.
     pub asks: Option<Asks>,
-    /// The walls that it asks for.
+    /// Isolation requirements.
     pub walls: Option<Walls>,
-    /// How urgent what is desired with it is; none: as usual.
+    /// Priority. `None` for the default.
     pub priority: Option<Priority>,
 }
 
 impl Work {
-    /// Something small that runs at once.
+    /// Returns small work that runs at once.
     #[must_use]
     pub const fn usual() -> Self {
         Self {
@@ -342,7 +296,7 @@ impl Work {
 }
 
 impl Ask {
-    /// The command that says so.
+    /// Returns the command for a domain.
     #[must_use]
     pub fn command(&self, domain: &Domain) -> ClientCommand {
         match self {
@@ -416,24 +370,24 @@ impl Ask {
     }
 }
 
-/// A process that is to be otherwise, and to run what it runs.
+/// Returns an update that keeps the definition.
 fn changed(process: &ProcessGuid, update: DesiredLrpUpdate) -> ClientCommand {
     ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
 }
 
-/// Other routes and another annotation.
+/// Returns an update of routes and annotation.
 fn described(text: &str) -> DesiredLrpUpdate {
     let (routes, annotation) = (Some(routes(text)), Some(text.to_owned()));
     DesiredLrpUpdate { routes, annotation, ..DesiredLrpUpdate::default() }
 }
 
-/// Another restart policy.
+/// Returns an update of the restart policy.
 fn restarting(restart: &RestartPolicy) -> DesiredLrpUpdate {
     let policies = Some(Policies { restart: restart.clone(), ..Policies::default() });
     DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() }
 }
 
-/// A process that is to run something else.
+/// Returns an update to another definition.
 fn deployed(
     process: &ProcessGuid,
     definition: &DefinitionId,
@@ -441,17 +395,17 @@ fn deployed(
     rolls: Option<&Rolls>,
 ) -> ClientCommand {
     let update = DesiredLrpUpdate { policies: rolls.map(Rolls::policies), ..DesiredLrpUpdate::default() };
-    // What is called differently is different.
+    // Definitions with different ids have different contents.
     let name = Variable { name: "DEFINITION".into(), value: Secret::Plain(definition.as_str().into()) };
     let content = Definition { environment_variables: vec![name], ..self::definition(work) };
     let definition = Some((definition.clone(), content.into()));
     ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition }
 }
 
-/// So long a monitor tries before it gives an instance up.
+/// Start timeout of a monitor.
 const START_TIMEOUT_MS: u64 = 3_000;
 
-/// Routing data that says this.
+/// Returns routes with this text.
 fn routes(text: &str) -> Routes {
     let host = format!("{{\"host\":\"{text}\"}}");
     BTreeMap::from([("http".to_owned(), host)])
@@ -485,7 +439,7 @@ fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) 
     }
 }
 
-/// What is desired anew with other work has another definition.
+/// Returns a definition id that differs for different work.
 fn definition_id(process: &ProcessGuid, work: &Work) -> DefinitionId {
     DefinitionId::new(&format!("{process}-{}", work.memory_mb)).expect("a name")
 }
@@ -553,7 +507,7 @@ fn desire_parameterised(
         required_parameters: BTreeSet::new(),
         optional_parameters: ["colour".to_owned()].into(),
         concurrency,
-        // Without a limit nothing is beyond it.
+        // Without a limit there is no overflow.
         overflow: concurrency.map(|_| overflow).unwrap_or_default(),
         definition: desired_task(&name, domain, work, Owner::None, None).definition,
     });
@@ -580,7 +534,7 @@ fn dispatch(
     }
 }
 
-/// The domain of most things.
+/// Returns the domain of most processes and tasks.
 #[must_use]
 pub fn domain() -> Domain {
     Domain::new("apps").expect("a name")
@@ -591,7 +545,7 @@ fn entered(process_guid: ProcessGuid, index: u32) -> ClientCommand {
     ClientCommand::InstanceExec { process_guid, index, definition_id: None, exec }
 }
 
-/// Another domain, whose client uses the same names.
+/// Returns another domain, whose clients use the same names.
 #[must_use]
 pub fn other_domain() -> Domain {
     Domain::new("strangers").expect("a name")
@@ -599,23 +553,23 @@ pub fn other_domain() -> Domain {
 
 // ---- drawn from a seed -------------------------------------------------------------------------------------------
 
-/// What the clients of a run are like.
+/// Behaviour of the clients of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clients {
-    /// They want a bit of everything.
+    /// Clients send all kinds of commands.
     Various,
-    /// They want few things, again and again, and those things are slow to start and crash.
+    /// Clients repeat commands about few processes and tasks, which start slowly and crash.
     Stubborn,
 }
 
-/// What clients do in a fifth of a second.
+/// Draws the commands of 200 ms.
 #[must_use]
 pub(super) fn drawn(rng: &mut Rng, clients: Clients) -> Vec<Act> {
     if !rng.chance(400) {
         return vec![];
     }
     let first = request(rng, clients);
-    // Two who want the same name at once: the second is another client's, with its own request.
+    // A second client may send the same command at the same time.
     let racing = rng.chance(40).then(|| first.clone());
     [first].into_iter().chain(racing).collect()
 }
@@ -660,7 +614,7 @@ fn process_work(rng: &mut Rng, clients: Clients) -> Work {
     }
 }
 
-/// Something that takes its time to start, and soon crashes or can hardly be stopped.
+/// Draws work that starts slowly, and crashes soon or ignores TERM.
 pub(super) fn troublesome(rng: &mut Rng) -> Work {
     let times = |rng: &mut Rng| match rng.below(6) {
         0 | 1 => rng.millis(0, 100),
@@ -694,7 +648,7 @@ pub(super) fn task_request(rng: &mut Rng, task: TaskGuid) -> Ask {
     Ask::Run { task, work, owner, queue }
 }
 
-/// Mostly small work that any cell takes; at times of a stack or with a tag, or so large that few fit, or none.
+/// Draws work with constraints. Most of it is small and fits on any cell.
 fn constrained(rng: &mut Rng) -> Work {
     let stack = |name: &str| Stack::new(name).ok();
     let (stack, tag) = match rng.below(12) {

@@ -1,4 +1,4 @@
-//! What clients ask, as text and from text.
+//! Commands of clients as text.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::walls::Walls;
 use crate::workload::{Ask, Often, Owner, Work, domain, other_domain};
 use scenario::words::{Bad, Quoted, Time, Words, duration};
 
-/// How long a client waits for its answer, where nothing else is said.
+/// Default time for which a client waits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 const OVERLAPS: [(&str, Overlap); 3] =
@@ -35,12 +35,12 @@ const PERIODIC_ASKS: [(&str, PeriodicAction); 4] = [
 
 const OVERFLOWS: [(&str, Overflow); 2] = [("queued", Overflow::Queued), ("refused", Overflow::Refused)];
 
-/// The word for one of these.
+/// Returns the word for a value.
 fn word_of<T: PartialEq>(words: &[(&'static str, T)], meaning: &T) -> &'static str {
     words.iter().find(|(_, known)| known == meaning).map_or("", |(word, _)| *word)
 }
 
-/// What may stand behind every request.
+/// Options of every command.
 struct Tail {
     domain: Domain,
     patience: Duration,
@@ -48,7 +48,7 @@ struct Tail {
 
 // ---- to text -----------------------------------------------------------------------------------------------------
 
-/// A request with all that belongs to it.
+/// Writes a command with its options.
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     (ask, domain, patience): (&Ask, &Domain, Duration),
@@ -134,7 +134,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// How a container behaves and what it needs, as far as that is unusual.
+/// Writer of the options of work that differ from the default.
 struct Options<'a>(&'a Work);
 
 impl fmt::Display for Options<'_> {
@@ -176,7 +176,7 @@ impl fmt::Display for Options<'_> {
 
 // ---- from text ---------------------------------------------------------------------------------------------------
 
-/// A request, if the line is one.
+/// Parses a command. `None` if the line is not a command.
 pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
     let mut tail = Tail { domain: domain(), patience: PATIENCE };
     let ask = if let Some(ask) = periodic(&mut tail, words)? {
@@ -243,7 +243,7 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
 }
 
 impl Tail {
-    /// Reads one word more that may stand behind every request.
+    /// Parses an option of every command.
     fn read(&mut self, words: &mut Words) -> Result<bool, Bad> {
         if let Some(mut value) = words.take_option("domain") {
             self.domain = known_domain(&mut value)?;
@@ -288,7 +288,7 @@ pub(super) fn instance(words: &mut Words) -> Result<(ProcessGuid, u32), Bad> {
     })
 }
 
-/// `desire periodic NAME every-minute`, `pause periodic NAME`.
+/// Parses a command about a periodic task, such as `pause periodic NAME`.
 fn periodic(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
     for (word, ask) in PERIODIC_ASKS {
         if words.take(&format!("{word} periodic")) {
@@ -313,7 +313,7 @@ fn periodic(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
     }
 }
 
-/// `desire parameterised NAME limit=2`, `dispatch NAME key=k payload="text"`, `withdraw NAME 3`.
+/// Parses a command about a parameterised task, such as `dispatch NAME key=k payload="text"`.
 fn parameterised(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
     const NAME: &str = "the name of a parameterised task";
     if words.take("dispatch") {
@@ -379,7 +379,7 @@ fn priority(words: &mut Words) -> Result<Priority, Bad> {
     words.read("a priority from 1 to 100", |word| word.parse().ok().and_then(Priority::new))
 }
 
-/// Reads one word more of how a container behaves and what it needs.
+/// Parses an option of work.
 fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
     for (name, time) in [("create", &mut work.create), ("start", &mut work.start)] {
         if let Some(mut value) = words.take_option(name) {

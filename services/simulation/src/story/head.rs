@@ -1,4 +1,4 @@
-//! The head of a story: who is there, and how often single things go wrong.
+//! Head of a story: size of the cluster and fault rates.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::nodes::{Replicas, Shape};
 use crate::plan::Plan;
 use scenario::words::{Bad, Time, Words};
 
-/// The most nodes of a kind.
+/// Maximum number of nodes of a kind.
 const NODES: usize = 64;
 
-/// What the head of a story says.
+/// Parsed head.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) seed: u64,
@@ -27,7 +27,7 @@ impl Default for Head {
     }
 }
 
-/// What is unusual of a plan's head.
+/// Writes the parts of a head that differ from the default.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let usual = Shape::USUAL;
     let Shape {
@@ -77,7 +77,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
 }
 
 impl Head {
-    /// Reads one line more.
+    /// Parses a line of the head.
     pub(super) fn line(&mut self, words: &mut Words) -> Result<(), Bad> {
         let shape = &mut self.shape;
         if words.take("seed") {

@@ -1,4 +1,4 @@
-//! A run that is told as it goes, and judged by what its plan expects.
+//! Run of a story: reports events, and checks expectations.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,43 +14,42 @@ use crate::invariants::{Invariant, Violation};
 use crate::plan::{Act, Answer, Plan};
 use scenario::words::Time;
 
-/// Something that is seen of a run.
+/// Event of a run, for output.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen<'a> {
-    /// Users or faults did something.
     Act(&'a Act),
-    /// A client was told what became of what it asked.
+    /// A client got an answer.
     Answered(&'a Act, Response),
-    /// Something is in the log: an entry, or bytes that are none.
+    /// The log has a new message.
     Stored(Position, &'a [u8]),
-    /// What was expected is so.
+    /// An expectation is met.
     Kept(&'a Expect),
-    /// What was expected is not so, or a promise was broken.
+    /// An expectation is not met, or an invariant is violated.
     Violation(&'a Violation),
-    /// Peace begins: all that the log says then.
+    /// All faults have ended. Contains the rows of the log.
     Peace(&'a Facts),
 }
 
-/// Whoever is told.
+/// Receiver of the events of a run.
 type Tell<'a> = &'a mut dyn FnMut(Duration, Seen<'_>);
 
-/// What is still to come of a plan, and what is awaited.
+/// Remaining expectations of a plan.
 struct Telling<'a> {
     acts: &'a [(Duration, Act)],
-    /// Acts that were told.
+    /// Number of reported acts.
     acted: usize,
-    /// Entries that were told.
+    /// Last reported position.
     position: Position,
     expects: VecDeque<&'a (Duration, Expect)>,
-    /// What is expected now: until when, and what is seen instead.
+    /// Current expectations.
     open: Vec<Open<'a>>,
-    /// Who waits for an answer.
+    /// Clients with an expected answer.
     asked: Vec<(RequestId, &'a Act)>,
-    /// Owners of tasks that know.
+    /// Number of reported final answers of owners.
     told: usize,
 }
 
-/// Something that is expected now.
+/// Current expectation.
 struct Open<'a> {
     from: Duration,
     end: Duration,
@@ -59,7 +58,7 @@ struct Open<'a> {
 }
 
 impl Cluster {
-    /// Runs a plan until its peace begins.
+    /// Runs a plan until all faults end.
     pub(crate) fn tell_story(&mut self, plan: &Plan, tell: Tell<'_>) {
         let mut telling = Telling {
             acts: &plan.acts,
@@ -94,13 +93,13 @@ impl Cluster {
 }
 
 impl<'a> Telling<'a> {
-    /// When an expectation begins or ends next.
+    /// Returns the next start or end of an expectation.
     fn next_moment(&self) -> Option<Duration> {
         let begins = self.expects.front().map(|(at, _)| *at);
         begins.into_iter().chain(self.open.iter().map(|open| open.end)).min()
     }
 
-    /// What happened at one step.
+    /// Handles the events of one step.
     fn look(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
         let now = cluster.now.since(START);
         if let Some((_, act)) = self.acts.get(self.acted).filter(|_| self.acted < cluster.acted) {
@@ -122,7 +121,7 @@ impl<'a> Telling<'a> {
             self.told = told;
             self.judge(cluster, tell);
         }
-        // A power cut may have taken entries.
+        // A power cut may have removed entries.
         self.position = self.position.min(end);
     }
 
@@ -139,14 +138,14 @@ impl<'a> Telling<'a> {
         wrong.into_iter().for_each(|how| breaks(cluster, how, tell));
     }
 
-    /// Who asked and was never answered, although its story says how.
+    /// Reports commands with an expected answer that were never answered.
     fn unanswered(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
         let wrong: Vec<String> =
             self.asked.iter().filter_map(|(_, act)| wrong_answer(act, Response::Nothing)).collect();
         wrong.into_iter().for_each(|how| breaks(cluster, how, tell));
     }
 
-    /// Expectations begin and end.
+    /// Starts and ends expectations.
     fn at(&mut self, now: Duration, cluster: &mut Cluster, tell: Tell<'_>) {
         while let Some((at, expect)) = self.expects.pop_front_if(|(at, _)| *at <= now) {
             let end = match expect.when {
@@ -167,7 +166,7 @@ impl<'a> Telling<'a> {
         }
     }
 
-    /// Looks whether what is expected now is so.
+    /// Checks the current expectations.
     fn judge(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
         if self.open.is_empty() {
             return;
@@ -197,13 +196,13 @@ impl<'a> Telling<'a> {
 }
 
 impl Expect {
-    /// It was expected, and something else is seen.
+    /// Returns the detail of an unmet expectation.
     fn but(&self, from: Duration, now: Duration, instead: &str) -> String {
         format!("at {} {self}: at {} {instead}", Time(from), Time(now))
     }
 }
 
-/// An answer that is not the one that a client must get.
+/// Returns the detail of an unexpected answer.
 fn wrong_answer(act: &Act, told: Response) -> Option<String> {
     let Act::Ask { answer: Some(wanted), .. } = act else { return None };
     let (right, instead) = match (wanted, told) {

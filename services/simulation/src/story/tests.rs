@@ -101,7 +101,7 @@ peace at 2m
 #[test]
 fn a_story_is_read_as_it_is_written() {
     let story: Story = EVERYTHING.parse().unwrap_or_else(|bad| panic!("{bad}"));
-    // Of one moment, what happens is written first.
+    // At one time, acts come before expectations.
     let again: Story = story.to_string().parse().unwrap();
     assert_eq!(again, story);
     let sorted = |text: &str| {
