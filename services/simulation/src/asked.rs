@@ -82,7 +82,7 @@ impl Asked {
     }
 }
 
-/// All requests of a run.
+/// Requests of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     asked: BTreeMap<RequestId, Asked>,

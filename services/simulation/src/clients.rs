@@ -324,7 +324,7 @@ impl Cluster {
     }
 
     fn shown(&mut self, rows: &str, at_least: Position, version: u64) {
-        let shown: ShowAnswer<LrpRow> = serde_json::from_str(rows).expect("rows are as the language says");
+        let shown: ShowAnswer<LrpRow> = serde_json::from_str(rows).expect("the rows are valid");
         self.saw(Situation::ReadOwnWrite);
         if shown.position < at_least || shown.row.version < version {
             let (row, position) = (shown.row, shown.position);
@@ -448,7 +448,7 @@ fn subject_of(command: &ClientCommand) -> String {
         ClientCommand::LrpActivate { process_guid, definition_id } => {
             format!("{process_guid} {definition_id}")
         }
-        ClientCommand::LrpRestart { process_guid, .. } => format!("{process_guid} anew"),
+        ClientCommand::LrpRestart { process_guid, .. } => format!("{process_guid} restart"),
         ClientCommand::LrpSteer { process_guid, steer } => format!("{process_guid} {steer:?}"),
         ClientCommand::LrpRemove { process_guid } => process_guid.to_string(),
         ClientCommand::LrpRetire { process_guid, index, .. } => format!("{process_guid}/{index}"),

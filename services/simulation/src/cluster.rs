@@ -250,7 +250,7 @@ pub fn run_plan(plan: &Plan) -> Outcome {
     run_told(plan, &mut |_, _| {})
 }
 
-/// Runs a plan, and reports its events to `tell`.
+/// Runs a plan, and passes its events to the callback.
 #[must_use]
 pub fn run_told(plan: &Plan, tell: &mut dyn FnMut(Duration, Seen<'_>)) -> Outcome {
     let mut cluster = Cluster::new(plan);

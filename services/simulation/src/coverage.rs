@@ -106,7 +106,7 @@ situations! {
     VersionRefused "a command with an old version is refused",
     PlanOutdated "a planned command is refused because its target has changed",
     IdReused "a reused request id is refused",
-    ReadOwnWrite "a client reads what it wrote",
+    ReadOwnWrite "a client reads its own write",
     PageRead "a client reads a later page of a list",
     TablesRemember "the SQL tables keep rows that the World has forgotten",
 }

@@ -63,19 +63,19 @@ impl Cluster {
                 self.ask(Some(to), about(About::Probe(cell)), Kind::Probe, bytes_of(&order));
             }
             E::Evacuate(cell, order) => {
-                self.tell(|| format!("{node} tells {cell} to evacuate"));
+                self.tell(|| format!("{node} orders {cell} to evacuate"));
                 let question = about(About::Probe(cell.clone()));
                 self.ask(Some(rep_of(&cell)), question, Kind::Evacuate, bytes_of(&order));
             }
             E::Uncordon(cell, order) => {
-                self.tell(|| format!("{node} tells {cell} that it is not to evacuate"));
+                self.tell(|| format!("{node} orders {cell} to end its evacuation"));
                 let question = about(About::Probe(cell.clone()));
                 self.ask(Some(rep_of(&cell)), question, Kind::Uncordon, bytes_of(&order));
             }
             E::Dismiss(cell, _) => {
-                self.tell(|| format!("{node} tells {cell} that another rep speaks for it"));
+                self.tell(|| format!("{node} dismisses the rep of {cell}"));
             }
-            E::Enter(cell, _) => self.tell(|| format!("{node} tells {cell} to run a program")),
+            E::Enter(cell, _) => self.tell(|| format!("{node} orders {cell} to run a program")),
             E::LeaderHeartbeat(beat) => self.beat(node, &beat),
             E::Call { task, epoch, url, body, domain: _ } => {
                 self.call(me, task, epoch, url.plain().unwrap_or_default(), &body);
@@ -92,7 +92,7 @@ impl Cluster {
             }
             E::Warn(text) => self.warned(node, &text),
             E::Quarantined(none) => {
-                self.tell(|| format!("{node} sets position {} aside: {}", none.position, none.reason));
+                self.tell(|| format!("{node} quarantines position {}: {}", none.position, none.reason));
             }
             E::Halt(text) => self.violated(Invariant::OnePicture, format!("{node}: {text}")),
         }
@@ -116,7 +116,7 @@ impl Cluster {
         let steps_down = self.chaos.chance(300);
         let beat =
             LeaderHeartbeat { id: forger(), term: highest + ahead, position: self.journal.end(), steps_down };
-        self.inject("beats in terms in which nobody was elected");
+        self.inject("leader heartbeats of a forger");
         self.tell_services(None, &Kind::Beat, &bytes_of(&beat));
     }
 
@@ -154,7 +154,7 @@ impl Cluster {
         let about = |about| Question { from: Some(me), about };
         match effect {
             E::Perform { cell, perform } => {
-                self.tell(|| format!("{node} gives {cell} {} pieces of work", perform.work.len()));
+                self.tell(|| format!("{node} sends {cell} {} pieces of work", perform.work.len()));
                 let stand = (me, self.place(node).delivered, self.now);
                 self.checkers.work_sent(stand);
                 let to = rep_of(&cell);
@@ -162,7 +162,7 @@ impl Cluster {
                 self.ask(Some(to), question, Kind::Perform, bytes_of(&perform));
             }
             E::Outcomes { id, outcomes } => {
-                self.tell(|| format!("{node} tells {}", outcomes_line(&outcomes)));
+                self.tell(|| format!("{node} reports {}", outcomes_line(&outcomes)));
                 let to = self.leader();
                 self.ask(to, about(About::Outcomes(id)), Kind::Outcomes, bytes_of(&outcomes));
             }
@@ -292,7 +292,7 @@ impl Cluster {
     fn order_is_lost(&mut self) -> bool {
         let lost = self.chaos.chance(self.faults.order_lost);
         if lost {
-            self.inject("orders that the executor doesn't get");
+            self.inject("orders that the executor did not receive");
             self.saw(Situation::OrderLost);
         }
         lost

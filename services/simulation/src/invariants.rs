@@ -63,7 +63,7 @@ invariants! {
     AsPlanned "docs/reference/nats-api.md, Envelope" "a command that expects a version or a position is carried out only if its target has not changed since",
     ToldTrue "docs/internals/journal.md, Writes" "an acknowledged command is in the log, and a refused command is not",
     JudgedAfterTold "docs/internals/model/leadership-and-requests.md, Requests" "a command is judged on a log that contains every earlier acknowledgement about its target",
-    ReadsOwnWrites "docs/internals/message-bus.md, Message bus" "a client reads what it wrote",
+    ReadsOwnWrites "docs/internals/message-bus.md, Message bus" "the answer to a query is at least as new as the position that the client requested",
     QueriesTrue "docs/reference/queries.md, Queries" "the answer to a query equals the answer from the reference World at the same position",
     TablesTrue "docs/reference/sql-tables.md, History" "the rows of the SQL tables as of any position equal the rows of the reference World",
 

@@ -108,7 +108,7 @@ pub enum Act {
     Lag { node: Node, time: Duration },
     /// The journal does not answer.
     Dark(Duration),
-    /// All heartbeats are lost.
+    /// Every heartbeat is lost.
     NoHeartbeats(Duration),
     /// The heartbeats of a cell and the probes to it are lost.
     Unheard { cell: usize, time: Duration },
@@ -126,7 +126,7 @@ pub enum Act {
     Full { cell: usize, time: Duration },
     /// Another program writes a message that is not an entry.
     Malformed,
-    /// All machines of the journal lose power at once. Without sync the last entries are lost.
+    /// The machines of the journal lose power at once. Without sync the last entries are lost.
     PowerCut {
         /// Number of entries that were not synced.
         unsynced: usize,

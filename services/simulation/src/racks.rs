@@ -68,7 +68,7 @@ pub enum Asks {
 }
 
 impl Asks {
-    /// All values with their names in stories.
+    /// Values with their names in stories.
     pub const NAMES: [(Self, &str); 16] = [
         (Self::First, "rack"),
         (Self::NotFirst, "other-rack"),
@@ -179,7 +179,7 @@ pub(super) fn attributes(cell: usize) -> Attributes {
     Attributes::new(isolation.into_iter().chain(rack).collect()).expect("few and short ones")
 }
 
-// ---- what is asked -----------------------------------------------------------------------------------------------
+// ---- commands ---------------------------------------------------------------------------------------------------
 
 /// Draws commands with constraints for racks.
 #[must_use]
@@ -298,7 +298,7 @@ pub(super) fn u32_below(rng: &mut Rng, bound: u64) -> u32 {
     u32::try_from(rng.below(bound)).unwrap_or(0)
 }
 
-// ---- what it means -----------------------------------------------------------------------------------------------
+// ---- meaning ----------------------------------------------------------------------------------------------------
 
 fn rules(constraint: &Constraint) -> impl Iterator<Item = &Rule> {
     constraint.rules.iter().flat_map(|rules| &rules.constraints)
@@ -332,7 +332,7 @@ pub(super) fn holds(rule: &Rule, cell: &CellId) -> bool {
             | Operator::SetContains
             | Operator::IsNotSet,
             _,
-        ) => unreachable!("nobody asks for that here"),
+        ) => unreachable!("the workload has no such rule"),
     }
 }
 

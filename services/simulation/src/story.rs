@@ -221,10 +221,7 @@ impl FromStr for Story {
         let head::Head { seed, shape, faults, only_simulated, peace_at } = head;
         let peace_at = peace_at.unwrap_or(over.0 + AFTERWARDS);
         if over.0 > peace_at {
-            let why = format!(
-                "peace begins at {}: what is written here comes later, or lasts longer",
-                Time(peace_at)
-            );
+            let why = format!("this line lasts beyond the time of peace, {}", Time(peace_at));
             return Err(Bad { line: over.1, why });
         }
         Ok(Self { about, only_simulated, plan: Plan { seed, shape, faults, acts, expects, peace_at } })

@@ -19,7 +19,7 @@ const PERMILLE: u64 = 400;
 /// Isolation requirements of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walls {
-    /// All layers.
+    /// Every layer.
     All,
     Landlock,
     /// Separate files and processes.
@@ -27,7 +27,7 @@ pub enum Walls {
 }
 
 impl Walls {
-    /// All values with their names in stories.
+    /// Values with their names in stories.
     pub const NAMES: [(Self, &str); 3] =
         [(Self::All, "all"), (Self::Landlock, "landlock"), (Self::FilesAndProcesses, "files-and-processes")];
 
@@ -61,7 +61,7 @@ pub(super) const fn kept(cell: usize) -> Isolation {
     }
 }
 
-// ---- what is asked -----------------------------------------------------------------------------------------------
+// ---- commands ---------------------------------------------------------------------------------------------------
 
 /// Draws commands with isolation requirements.
 #[must_use]
@@ -114,7 +114,7 @@ fn work(number: u64) -> Work {
     Work { walls: Some(walls), asks, memory_mb: 64 + number, ..Work::usual() }
 }
 
-// ---- what it means -----------------------------------------------------------------------------------------------
+// ---- meaning ----------------------------------------------------------------------------------------------------
 
 /// Returns the isolation layers of a cell.
 pub(super) fn of(cell: &CellId) -> Isolation {

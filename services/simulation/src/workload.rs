@@ -151,7 +151,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// All owners with their names.
+    /// Owners with their names.
     pub const NAMES: [(Self, &str); 5] = [
         (Self::None, "none"),
         (Self::Well, "well"),
@@ -507,7 +507,7 @@ fn desire_parameterised(
         required_parameters: BTreeSet::new(),
         optional_parameters: ["colour".to_owned()].into(),
         concurrency,
-        // Without a limit there is no overflow.
+        // A template without a limit has no overflow.
         overflow: concurrency.map(|_| overflow).unwrap_or_default(),
         definition: desired_task(&name, domain, work, Owner::None, None).definition,
     });

@@ -193,7 +193,7 @@ fn target(command: &ClientCommand) -> Target {
     }
 }
 
-/// Returns whether the target of a refused command must exist. `None` if the refusal does not tell.
+/// Returns `true` if the target of a refused command must exist, and `false` if it must not. `None` for other refusals.
 const fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
     match (command, code) {
         (

@@ -46,7 +46,7 @@ impl Due {
 }
 
 impl Checkers {
-    /// Returns what is due by the clock of the leader, each with its limit.
+    /// Returns the due work by the clock of the leader, each with its limit.
     fn due(&self, now: Timestamp, bbs: Life, clock: Timestamp) -> Vec<(I, String, Duration)> {
         let mut due = vec![];
         let silent = self.signs.overdue(bbs, &self.world, (now, self.calm_since.unwrap_or(now)));
@@ -76,7 +76,7 @@ impl Checkers {
         due
     }
 
-    /// Checks due work by the clock of the leader. `None` if there is no undisturbed leader.
+    /// Checks due work by the clock of the leader. `None` without an undisturbed leader.
     pub(super) fn check_due(&mut self, now: Timestamp, leader: Option<(Life, Timestamp)>, slack: Duration) {
         self.calm_since = leader.map(|_| self.calm_since.unwrap_or(now));
         let due = leader.map_or_else(Vec::new, |(bbs, clock)| self.due(now, bbs, clock));

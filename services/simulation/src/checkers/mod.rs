@@ -250,7 +250,7 @@ impl Checkers {
 
     // ---- the log ---------------------------------------------------------------------------------------------------
 
-    /// Records that a BBS whose log ends at `basis` decides an entry. A repeated append is no new decision.
+    /// Records that a BBS whose log ends at `basis` decides an entry. A repeated append is ignored.
     pub(super) fn decided(&mut self, append: &Append, basis: Position, now: Timestamp) {
         if self.decided.contains_key(&append.entry) {
             return;

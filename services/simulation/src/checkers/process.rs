@@ -1,4 +1,4 @@
-//! Processes: facts about containers and cells that the log alone cannot tell. The audit checks everything else.
+//! Processes: decisions compared with containers and cells. The audit checks everything that the log contains.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use super::{Notes, Scene};
 use crate::coverage::Situation;
 use crate::invariants::Invariant as I;
 
-/// Containers of processes, as far as the World does not tell.
+/// Containers of processes that the World does not record.
 #[derive(Default)]
 pub(super) struct Containers {
     /// Containers that their cells reported as ended.

@@ -64,7 +64,7 @@ impl Kind {
             Self::Read => 100,
             // Also after each read that confirms answers on the subject of a shard.
             Self::ReadCluster => 200,
-            // As many as clients, reps and auctioneers cause.
+            // Depends on the clients, reps and auctioneers.
             Self::Append => 300,
         }
     }

@@ -283,7 +283,7 @@ impl Checkers {
         idle
     }
 
-    /// Checks what clients were told against the log, and the log against the desired processes.
+    /// Compares answers to clients with the log, and their commands with the desired processes.
     fn check_requests(&mut self, wanted: &Wanted) {
         let mut in_order: BTreeMap<(Position, String, u64), &ClientCommand> = BTreeMap::new();
         for (request, asked) in wanted.asked() {

@@ -1,4 +1,4 @@
-//! What the containers really did, independent of all reports.
+//! Real containers, independent of all reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

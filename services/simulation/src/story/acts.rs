@@ -140,7 +140,7 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
     Ok(act)
 }
 
-/// Parses one or more nodes, or `nobody`.
+/// Parses one or more nodes, or the word for none.
 fn nodes(words: &mut Words, shape: Shape) -> Result<Vec<Node>, Bad> {
     if words.take("nobody") {
         return Ok(vec![]);

@@ -399,7 +399,7 @@ fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
         work.stack = Some(value.name("the name of a stack")?);
     } else if let Some(mut value) = words.take_option("asks") {
         let known = |word: &str| Asks::NAMES.iter().find(|(_, name)| *name == word);
-        let expected = format!("what is asked: {}", Asks::NAMES.map(|(_, name)| name).join(", "));
+        let expected = format!("a value of asks: {}", Asks::NAMES.map(|(_, name)| name).join(", "));
         work.asks = Some(value.read(&expected, known)?.0);
     } else if let Some(mut value) = words.take_option("isolation") {
         let known = |word: &str| Walls::NAMES.iter().find(|(_, name)| *name == word);

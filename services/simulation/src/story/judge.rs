@@ -66,7 +66,7 @@ impl Facts {
     /// Returns the row of a process.
     fn lrp(&self, process: &ProcessGuid) -> Result<&LrpRow, String> {
         let row = self.lrps.iter().find(|row| row.process_guid == *process);
-        row.ok_or_else(|| format!("there is no process {process}"))
+        row.ok_or_else(|| format!("process {process} does not exist"))
     }
 
     fn ordinary<'a>(&'a self, process: &'a ProcessGuid) -> impl Iterator<Item = &'a InstanceRow> {
@@ -208,7 +208,7 @@ impl What {
             }
             Self::Task { task, state, failed, text, place } => {
                 let row = facts.tasks.iter().find(|row| row.task_guid == *task);
-                let row = row.ok_or_else(|| format!("there is no task {task}"))?;
+                let row = row.ok_or_else(|| format!("task {task} does not exist"))?;
                 let said = row.failure_reason.as_deref().or(row.result.as_deref());
                 let right = row.state.as_str() == *state
                     && row.failed.unwrap_or(false) == *failed

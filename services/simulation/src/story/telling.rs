@@ -26,7 +26,7 @@ pub enum Seen<'a> {
     Kept(&'a Expect),
     /// An expectation is not met, or an invariant is violated.
     Violation(&'a Violation),
-    /// All faults have ended. Contains the rows of the log.
+    /// End of all faults, with the rows of the log.
     Peace(&'a Facts),
 }
 
