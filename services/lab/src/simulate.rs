@@ -17,10 +17,10 @@ use runtime::exit::Exit;
 use schemas::entry::Event;
 use schemas::{Decision, Entry};
 use serde_json::{Value, json};
-use simulation::asked::Response;
-use simulation::cluster::START;
-use simulation::story::{Facts, Seen, Story, Time};
-use simulation::{Outcome, Plan, run_told};
+use simulation::requests::Response;
+use simulation::shape::START;
+use simulation::story::{Facts, RunEvent, Story, Time};
+use simulation::{Outcome, Plan, run_with};
 use text::describe::sentence;
 use text::words::{number, one_line};
 
@@ -63,7 +63,7 @@ fn simulate(args: &SimulateArgs, output: Output) -> Result<bool, Failure> {
         output::write_line(&story.about.join("\n"))?;
     }
     let mut shown = Display { output, last: args.last, lines: VecDeque::new(), trouble: None, end: None };
-    let outcome = run_told(&story.plan, &mut |at, seen| shown.observe(at, seen));
+    let outcome = run_with(&story.plan, &mut |at, seen| shown.observe(at, seen));
     shown.finish(&story.plan, &outcome)?;
     Ok(outcome.violations.is_empty())
 }
@@ -89,8 +89,8 @@ struct Display {
 }
 
 impl Display {
-    fn observe(&mut self, at: Duration, seen: Seen<'_>) {
-        if let Seen::Peace(facts) = seen {
+    fn observe(&mut self, at: Duration, seen: RunEvent<'_>) {
+        if let RunEvent::Peace(facts) = seen {
             self.end = Some(facts.clone());
         }
         let lines = if self.output.is_human_readable() {
@@ -149,21 +149,21 @@ impl Display {
 }
 
 /// Formats an observation as text.
-fn text_lines(seen: Seen<'_>) -> Vec<String> {
+fn text_lines(seen: RunEvent<'_>) -> Vec<String> {
     match seen {
-        Seen::Act(act) => vec![format!("-- {act}")],
-        Seen::Answered(act, Response::Refused(code)) => vec![format!("   {act}: refused: {code}")],
-        Seen::Answered(_, Response::Done(_) | Response::Nothing) => vec![],
-        Seen::Stored(position, bytes) => match Entry::decode(bytes) {
+        RunEvent::Act(act) => vec![format!("-- {act}")],
+        RunEvent::Answered(act, Response::Refused(code)) => vec![format!("   {act}: refused: {code}")],
+        RunEvent::Answered(_, Response::Done(_) | Response::Unanswered) => vec![],
+        RunEvent::Stored(position, bytes) => match Entry::decode(bytes) {
             Ok(entry) => {
                 let told = entry.decisions.iter().flat_map(describe_decision);
                 told.map(|what| format!("{position:>5}  {what}")).collect()
             }
             Err(error) => vec![format!("{position:>5}  unknown entry: {}", one_line(&error.to_string()))],
         },
-        Seen::Kept(expect) => vec![format!("ok {expect}")],
-        Seen::Violation(violation) => vec![format!("VIOLATED {}", one_line(&violation.detail))],
-        Seen::Peace(_) => vec!["-- faults end".into()],
+        RunEvent::Met(expect) => vec![format!("ok {expect}")],
+        RunEvent::Violation(violation) => vec![format!("VIOLATED {}", one_line(&violation.detail))],
+        RunEvent::Peace(_) => vec!["-- faults end".into()],
     }
 }
 
@@ -174,25 +174,25 @@ fn describe_decision(decision: &Decision) -> Vec<String> {
 }
 
 /// Formats an observation as JSON.
-fn json_values(at: Duration, seen: Seen<'_>) -> Vec<Value> {
+fn json_values(at: Duration, seen: RunEvent<'_>) -> Vec<Value> {
     let at = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
     let value = match seen {
-        Seen::Act(act) => json!({"at_ms": at, "act": act.to_string()}),
-        Seen::Answered(act, told) => {
+        RunEvent::Act(act) => json!({"at_ms": at, "act": act.to_string()}),
+        RunEvent::Answered(act, told) => {
             let answer = match told {
                 Response::Done(_) => "done".to_owned(),
                 Response::Refused(code) => code.to_string(),
-                Response::Nothing => "nothing".to_owned(),
+                Response::Unanswered => "nothing".to_owned(),
             };
             json!({"at_ms": at, "act": act.to_string(), "answer": answer})
         }
-        Seen::Stored(position, bytes) => {
+        RunEvent::Stored(position, bytes) => {
             let entry: Value = serde_json::from_slice(bytes).unwrap_or_default();
             json!({"at_ms": at, "position": position, "entry": entry})
         }
-        Seen::Kept(expect) => json!({"at_ms": at, "kept": expect.to_string()}),
-        Seen::Violation(violation) => json!({"at_ms": at, "violation": violation.to_string()}),
-        Seen::Peace(facts) => {
+        RunEvent::Met(expect) => json!({"at_ms": at, "kept": expect.to_string()}),
+        RunEvent::Violation(violation) => json!({"at_ms": at, "violation": violation.to_string()}),
+        RunEvent::Peace(facts) => {
             json!({"at_ms": at, "instances": facts.instances, "tasks": facts.tasks, "cells": facts.cells})
         }
     };

@@ -4,21 +4,20 @@ use bbs::{AppendFailure, ChangeRequest, Query};
 use bytes::Bytes;
 use projections::Reader;
 use projections::reader::{self, ReadMessage};
+use schemas::Refusal;
 use schemas::container::{Container, Epoch};
-use schemas::message::{Envelope, Heartbeat, PerformReply, ReportsReply, ServiceStatus};
+use schemas::message::{Envelope, Heartbeat, PerformReply, ReportsReply};
 use schemas::names::{ClientName, Domain, EntryId, InstanceGuid, TaskGuid};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
-use schemas::{Refusal, Timestamp};
 
-use super::bus::{About, Kind, decoded, must};
-use super::cluster::Last;
-use super::journal::Stored;
+use crate::event::{About, Clock, Kind, Last, decoded, must};
+use crate::journal::Stored;
 
 /// Input of a node.
 #[expect(clippy::large_enum_variant, reason = "there are few, and each is taken in at once")]
-pub(super) enum Arrived {
+pub(crate) enum Arrived {
     Recorded(Position, Stored),
     CaughtUp,
     NotAppended {
@@ -63,15 +62,8 @@ pub(super) enum Arrived {
     Tick,
 }
 
-/// Clock that a BBS compares with its own.
-#[derive(Clone, Debug)]
-pub(super) enum Clock {
-    Server(Timestamp),
-    Alive(ServiceStatus),
-}
-
 impl Arrived {
-    pub(super) fn for_bbs(self) -> Option<bbs::Input> {
+    pub(crate) fn for_bbs(self) -> Option<bbs::Input> {
         use bbs::Input as I;
         Some(match self {
             Self::Recorded(position, stored) => I::Delivered {
@@ -109,7 +101,7 @@ impl Arrived {
         })
     }
 
-    pub(super) fn for_auctioneer(self, reader: &mut Reader) -> Option<auctioneer::Input> {
+    pub(crate) fn for_auctioneer(self, reader: &mut Reader) -> Option<auctioneer::Input> {
         use auctioneer::Input as I;
         Some(match self {
             Self::Recorded(position, stored) => {
@@ -149,7 +141,7 @@ impl Arrived {
         })
     }
 
-    pub(super) fn for_rep(self) -> Option<rep::Input> {
+    pub(crate) fn for_rep(self) -> Option<rep::Input> {
         use rep::Input as I;
         Some(match self {
             Self::Message { requester, kind: Kind::Perform, bytes } => {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rep::reconcile::Row;
 
-use super::cluster::{Outcome, run};
-use super::coverage::{Coverage, Situation};
+use crate::coverage::{Coverage, Situation};
+use crate::run::{Outcome, run};
 
 /// Results of a batch.
 #[derive(Clone, Debug, Default)]

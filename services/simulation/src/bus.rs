@@ -4,99 +4,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use schemas::cluster::Terms;
-use schemas::codec::{self, Form};
 use schemas::limits::MESSAGE_BYTES;
-use schemas::message::{Ack, Answer, PerformId, ReportsReply};
-use schemas::names::{CellId, Domain, RequestId};
+use schemas::message::{Ack, Answer, ReportsReply};
+use schemas::names::Domain;
 use schemas::query::RecordsAnswer;
-use schemas::subject::Position;
-use schemas::{Refusal, Timestamp, cell};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use schemas::{Refusal, Timestamp};
 
-use super::arrived::Arrived;
-use super::asked::ClientRequest;
-use super::cluster::{Cluster, ClusterEvent, NodeEvent};
-use super::coverage::Situation;
-use super::invariants::Invariant;
-use super::nodes::{Life, Machine, Node};
-use super::reads::{Read, Table};
-
-/// Timeout of a question.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Message on the bus. The answer to a message with a token names the token.
-#[derive(Clone, Debug)]
-pub(super) struct Message {
-    pub(super) kind: Kind,
-    pub(super) token: Option<u64>,
-    pub(super) bytes: Bytes,
-}
-
-/// Kind of a message, from its subject.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Command of a client: its domain, noun and verb.
-    Client(Domain, &'static str, &'static str),
-    /// Command of an operator about a cell.
-    Operator(CellId, cell::Command),
-    /// Command of an operator about the cluster.
-    Cluster(schemas::cluster::Command),
-    /// Request of a rep to act for its cell.
-    Attach(CellId),
-    /// Notification that the rep of a cell leaves.
-    Leave(CellId),
-    /// Query of a client.
-    Query(Table),
-    /// Report of a rep, under the name of a cell.
-    Report(CellId),
-    Records,
-    Outcomes,
-    Lead,
-    Perform,
-    Probe,
-    Evacuate,
-    Uncordon,
-    Stop,
-    Cancel,
-    Heartbeat,
-    Beat,
-}
-
-/// Question that waits for its answer.
-#[derive(Clone, Debug)]
-pub(super) struct Question {
-    /// Node that asked. `None` for a client.
-    pub(super) from: Option<Life>,
-    pub(super) about: About,
-}
-
-/// Context of a question.
-#[derive(Clone, Debug)]
-pub(super) enum About {
-    Request(Box<ClientRequest>),
-    Operator,
-    Attach(usize),
-    /// Forged report under the name of another cell.
-    Forged(CellId),
-    /// Reused request id.
-    Reused(RequestId),
-    /// Read of a write, with the position and the version that the answer must have at least.
-    Show {
-        at_least: Position,
-        version: u64,
-    },
-    Read(Box<Read>),
-    Report(u64),
-    Records(u64),
-    Outcomes(u64),
-    Lead,
-    Perform(CellId, PerformId),
-    Probe(CellId),
-}
+use crate::arrived::Arrived;
+use crate::cluster::Cluster;
+use crate::coverage::Situation;
+use crate::event::{
+    About, ClusterEvent, Kind, Message, NodeEvent, PATIENCE, Question, bytes_of, decoded, must,
+};
+use crate::invariants::Invariant;
+use crate::machine::Machine;
+use crate::shape::{Life, Node};
 
 impl Cluster {
-    pub(super) fn delay(&mut self) -> Timestamp {
+    pub(crate) fn delay(&mut self) -> Timestamp {
         self.now + Duration::from_micros(50 + self.network.below(self.faults.delay_ms * 1_000))
     }
 
@@ -117,12 +42,12 @@ impl Cluster {
         self.delay()
     }
 
-    pub(super) fn is_cut(&self, node: Node) -> bool {
+    pub(crate) fn is_cut(&self, node: Node) -> bool {
         self.place(node).cut_until > self.now
     }
 
     /// Sends a message, with faults.
-    pub(super) fn send(&mut self, from: Option<Node>, to: Node, message: Message) {
+    pub(crate) fn send(&mut self, from: Option<Node>, to: Node, message: Message) {
         let faults = self.faults;
         // The bus refuses messages over its limit. Clients may send larger ones.
         if from.is_some() && message.bytes.len() > MESSAGE_BYTES {
@@ -179,9 +104,9 @@ impl Cluster {
     }
 
     /// An old copy arrives at the current life of a node.
-    pub(super) fn old_copy(&mut self, to: Node, message: Message) {
+    pub(crate) fn old_copy(&mut self, to: Node, message: Message) {
         if let Some(life) = self.life(to).filter(|_| !self.is_cut(to)) {
-            self.saw(Situation::OldCopy);
+            self.met(Situation::OldCopy);
             self.schedule_for(self.now, life, NodeEvent::Message(message));
         }
     }
@@ -196,12 +121,12 @@ impl Cluster {
     fn count_copy(&mut self, message: &Message) {
         let question = message.token.and_then(|token| self.questions.get(&token));
         if let Some(Question { about: About::Request(request), .. }) = question {
-            self.wanted.copied(request);
+            self.requests.count_copy(request);
         }
     }
 
     /// Passes a message to a node, unless the node is cut off.
-    pub(super) fn message(&mut self, node: Node, message: Message) {
+    pub(crate) fn message(&mut self, node: Node, message: Message) {
         if self.is_cut(node) {
             return;
         }
@@ -261,7 +186,7 @@ impl Cluster {
     }
 
     /// Sends a question. Without an answer it ends after the timeout.
-    pub(super) fn ask(&mut self, to: Option<Node>, question: Question, kind: Kind, bytes: Bytes) {
+    pub(crate) fn ask(&mut self, to: Option<Node>, question: Question, kind: Kind, bytes: Bytes) {
         self.counter += 1;
         let token = self.counter;
         let from = question.from;
@@ -280,7 +205,7 @@ impl Cluster {
     }
 
     /// Sends an answer, unless the question has ended.
-    pub(super) fn answer(&mut self, from: Node, requester: u64, bytes: Bytes) {
+    pub(crate) fn answer(&mut self, from: Node, requester: u64, bytes: Bytes) {
         let Some(token) = self.requesters.remove(&requester) else { return };
         if bytes.len() > MESSAGE_BYTES {
             return;
@@ -300,7 +225,7 @@ impl Cluster {
     }
 
     /// Passes an answer to a node. `None` after the timeout.
-    pub(super) fn answered(&mut self, node: Node, token: u64, bytes: Option<Bytes>) {
+    pub(crate) fn answered(&mut self, node: Node, token: u64, bytes: Option<Bytes>) {
         if bytes.is_some() && self.is_cut(node) {
             return;
         }
@@ -319,13 +244,13 @@ impl Cluster {
     }
 
     /// Returns a BBS that leads.
-    pub(super) fn leader(&mut self) -> Option<Node> {
+    pub(crate) fn leader(&mut self) -> Option<Node> {
         let leaders = self.leading_bbss();
         self.network.place(leaders.len()).map(|at| leaders[at])
     }
 
     /// Returns a BBS, whether it has read the log or not.
-    pub(super) fn any_bbs(&mut self) -> Option<Node> {
+    pub(crate) fn any_bbs(&mut self) -> Option<Node> {
         let answers =
             |node: &Node| matches!((node, &self.place(*node).machine), (Node::Bbs(_), Some(Machine::Bbs(_))));
         let able: Vec<Node> = self.all_nodes().into_iter().filter(answers).collect();
@@ -350,18 +275,4 @@ fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
         | About::Perform(..)
         | About::Probe(_) => None,
     }
-}
-
-/// Encodes a message, every second one as JSON.
-pub(super) fn bytes_of<T: Serialize>(message: &T) -> Bytes {
-    let postcard = codec::encode(Form::Postcard, message);
-    if postcard.len().is_multiple_of(2) { postcard.into() } else { codec::encode(Form::Json, message).into() }
-}
-
-pub(super) fn must<T: DeserializeOwned>(bytes: &Bytes) -> T {
-    codec::decode(bytes).expect("what a service sent decodes").0
-}
-
-pub(super) fn decoded<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Refusal> {
-    Result::from(must::<Answer<T>>(bytes))
 }

@@ -17,17 +17,18 @@ use schemas::spec::{ClientCommand, PeriodicAction};
 use schemas::subject::Position;
 use schemas::{Refusal, Timestamp, cell};
 
-use super::arrived::Arrived;
-use super::asked::{ClientRequest, Response};
-use super::bus::{About, Kind, Question, bytes_of, decoded};
-use super::cluster::{Cluster, ClusterEvent, NodeEvent};
-use super::coverage::Situation;
-use super::invariants::Invariant;
-use super::nodes::{Life, Machine, Node, cell_id, rep_of};
-use super::reads::Table;
-use super::rollouts;
-use super::story::newest;
-use super::workload::{Ask, domain, other_domain};
+use crate::arrived::Arrived;
+use crate::cluster::Cluster;
+use crate::coverage::Situation;
+use crate::event::{About, ClusterEvent, Kind, NodeEvent, Question, Table, bytes_of, decoded};
+use crate::generate::rollouts;
+use crate::invariants::Invariant;
+use crate::layout::cell_id;
+use crate::machine::Machine;
+use crate::requests::{ClientRequest, Response};
+use crate::shape::{Life, Node, rep_of};
+use crate::story::newest;
+use crate::work::{Ask, domain, other_domain};
 
 /// Answers of a moody owner in each of three moods: success, refusal, and requests to repeat the call. In a
 /// fourth mood the owner does not answer.
@@ -42,21 +43,21 @@ const RETRY_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Cluster {
     /// Sends the command of a plan.
-    pub(super) fn client_wants(&mut self, domain: Domain, ask: &Ask, patience: Duration) {
+    pub(crate) fn client_wants(&mut self, domain: Domain, ask: &Ask, patience: Duration) {
         let command = ask.command(&domain);
         self.client_commands(domain, command, patience);
     }
 
     fn client_commands(&mut self, domain: Domain, command: ClientCommand, patience: Duration) {
         let expected = self.expected_version(&command);
-        let mut request = self.wanted.around(domain, command, self.now, patience, expected);
+        let mut request = self.requests.create(domain, command, self.now, patience, expected);
         request.envelope.if_position = self.planned_at(&request.command);
         self.checkers.requested(&request);
         self.send_request(request);
     }
 
     /// Retries the newest evaluation of a process or a task with this trigger, if there is one.
-    pub(super) fn client_retries(&mut self, of: &ProcessGuid, trigger: Trigger) {
+    pub(crate) fn client_retries(&mut self, of: &ProcessGuid, trigger: Trigger) {
         let seen = self.facts().evaluations;
         let Some(row) = newest(seen.iter(), of.as_str(), trigger) else { return };
         let (domain, evaluation) = (row.domain.clone(), row.evaluation.id);
@@ -94,21 +95,21 @@ impl Cluster {
         Some(Position(at))
     }
 
-    pub(super) fn operator_asks(&mut self, cell: usize, command: cell::Command) {
+    pub(crate) fn operator_asks(&mut self, cell: usize, command: cell::Command) {
         let to = self.leader();
         let question = Question { from: None, about: About::Operator };
         self.ask(to, question, Kind::Operator(cell_id(cell), command), Bytes::new());
     }
 
     /// Sends a command of an operator about the whole cluster.
-    pub(super) fn order_cluster(&mut self, command: schemas::cluster::Command) {
+    pub(crate) fn order_cluster(&mut self, command: schemas::cluster::Command) {
         let to = self.leader();
         let question = Question { from: None, about: About::Operator };
         self.ask(to, question, Kind::Cluster(command), Bytes::new());
     }
 
     /// Reports once that the rep of a cell leaves. The message may be lost.
-    pub(super) fn rep_leaves(&mut self, cell: usize) {
+    pub(crate) fn rep_leaves(&mut self, cell: usize) {
         let Some(Machine::Rep(rep)) = &self.place(Node::Rep(cell)).machine else { return };
         let leave = rep.leave();
         let to = self.leader();
@@ -117,7 +118,7 @@ impl Cluster {
     }
 
     /// Refreshes every domain without expiry.
-    pub(super) fn refresh_for_ever(&mut self) {
+    pub(crate) fn refresh_for_ever(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for domain in [domain(), other_domain()] {
             self.client_wants(domain, &Ask::Fresh(None), patience);
@@ -125,7 +126,7 @@ impl Cluster {
     }
 
     /// Uncordons every cell.
-    pub(super) fn take_back_cordons(&mut self) {
+    pub(crate) fn take_back_cordons(&mut self) {
         for cell in self.checkers.cordoned() {
             if let Node::Rep(at) = rep_of(&cell) {
                 self.operator_asks(at, cell::Command::Uncordon);
@@ -134,7 +135,7 @@ impl Cluster {
     }
 
     /// Deploys working definitions to most processes that were rolled out, so that their rollouts end.
-    pub(super) fn mend_definitions(&mut self) {
+    pub(crate) fn mend_definitions(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for (domain, ask) in rollouts::mending(&self.checkers.rolled_out(), &mut self.users) {
             self.client_wants(domain, &ask, patience);
@@ -147,7 +148,7 @@ impl Cluster {
     }
 
     /// Removes periodic and parameterised tasks, which never come to rest.
-    pub(super) fn remove_launchers(&mut self) {
+    pub(crate) fn remove_launchers(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for periodic in self.checkers.periodics() {
             self.client_wants(domain(), &Ask::OfPeriodic(periodic, PeriodicAction::Remove), patience);
@@ -158,7 +159,7 @@ impl Cluster {
     }
 
     /// Sends a command to the leader.
-    pub(super) fn send_request(&mut self, request: ClientRequest) {
+    pub(crate) fn send_request(&mut self, request: ClientRequest) {
         self.checkers.sent(request.id(), &request.command);
         let (domain, command) = (request.domain.clone(), request.command.clone());
         let left = request.until.since(self.now).as_millis();
@@ -176,7 +177,7 @@ impl Cluster {
     }
 
     /// Handles an answer to a client. `None` after the timeout.
-    pub(super) fn client_answered(&mut self, token: u64, bytes: Option<&Bytes>) {
+    pub(crate) fn client_answered(&mut self, token: u64, bytes: Option<&Bytes>) {
         let Some(question) = self.questions.remove(&token) else { return };
         match question.about {
             About::Request(request) => self.request_answered(*request, bytes.map(decoded)),
@@ -212,13 +213,13 @@ impl Cluster {
                     format!("a report under the name of {cell} about another cell's container is taken");
                 self.violated(Invariant::OneContainer, how);
             }
-            Some(Err(refusal)) if refusal.code == Code::Forbidden => self.saw(Situation::ForgedRefused),
+            Some(Err(refusal)) if refusal.code == Code::Forbidden => self.met(Situation::ForgedRefused),
             Some(Err(_)) | None => {}
         }
     }
 
     fn request_answered(&mut self, request: ClientRequest, answer: Option<Result<Ack, Refusal>>) {
-        self.tell(|| {
+        self.log(|| {
             let (noun, verb) = request.command.noun_and_verb();
             let answer = match &answer {
                 None => "no answer".to_owned(),
@@ -233,7 +234,7 @@ impl Cluster {
         }
         match answer {
             Some(Ok(done)) => {
-                self.wanted.told(&request, Response::Done(done));
+                self.requests.record_answer(&request, Response::Done(done));
                 self.read_own_write(&request, done);
                 self.reuse_id(&request);
             }
@@ -244,20 +245,20 @@ impl Cluster {
                 self.schedule(self.now + Duration::from_millis(500), ClusterEvent::Request(Box::new(again)));
             }
             Some(Err(refusal)) => {
-                if refusal.code == Code::InvalidRequest && !self.wanted.scales_global(&request.command) {
+                if refusal.code == Code::InvalidRequest && !self.requests.scales_global(&request.command) {
                     let detail = format!("valid request {} is refused with {refusal}", request.id());
                     self.violated(Invariant::ToldTrue, detail);
                 }
                 if refusal.code == Code::DeadlinePassed {
-                    self.saw(Situation::RequestTooLate);
+                    self.met(Situation::RequestTooLate);
                 }
                 if refusal.code == Code::ResourceConflict && request.envelope.expect_version.is_some() {
-                    self.saw(Situation::VersionRefused);
+                    self.met(Situation::VersionRefused);
                 }
                 if refusal.code == Code::Forbidden {
-                    self.saw(Situation::ForeignRefused);
+                    self.met(Situation::ForeignRefused);
                 }
-                self.wanted.told(&request, Response::Refused(refusal.code));
+                self.requests.record_answer(&request, Response::Refused(refusal.code));
             }
             None => {}
         }
@@ -284,7 +285,7 @@ impl Cluster {
                 );
                 self.violated(Invariant::RequestOnce, how);
             }
-            Some(Err(refusal)) if refusal.code == Code::RequestIdReused => self.saw(Situation::IdReused),
+            Some(Err(refusal)) if refusal.code == Code::RequestIdReused => self.met(Situation::IdReused),
             Some(Err(_)) | None => {}
         }
     }
@@ -325,7 +326,7 @@ impl Cluster {
 
     fn shown(&mut self, rows: &str, at_least: Position, version: u64) {
         let shown: ShowAnswer<LrpRow> = serde_json::from_str(rows).expect("the rows are valid");
-        self.saw(Situation::ReadOwnWrite);
+        self.met(Situation::ReadOwnWrite);
         if shown.position < at_least || shown.row.version < version {
             let (row, position) = (shown.row, shown.position);
             let guid = row.process_guid;
@@ -340,14 +341,14 @@ impl Cluster {
     // ---- the owners of tasks -------------------------------------------------------------------------------------
 
     /// Carries out the call of a task's owner.
-    pub(super) fn call(&mut self, from: Life, task: TaskGuid, epoch: Epoch, url: &str, body: &str) {
+    pub(crate) fn call(&mut self, from: Life, task: TaskGuid, epoch: Epoch, url: &str, body: &str) {
         let (node, _) = from;
-        self.tell(|| format!("{node} calls {url} for {task}"));
+        self.log(|| format!("{node} calls {url} for {task}"));
         let delivered = self.place(node).delivered;
         self.checkers.called(from, (&task, epoch), (delivered, body));
         let (at, called) = self.owner_answers(url);
         if !self.checkers.owner_answered(&task, epoch, &called) {
-            self.saw(Situation::CallRepeated);
+            self.met(Situation::CallRepeated);
         }
         self.schedule_for(at, from, NodeEvent::Called { task, epoch, called });
     }
@@ -374,7 +375,7 @@ impl Cluster {
     }
 
     /// Passes the answer of an owner to the BBS that made the call.
-    pub(super) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: CallbackResult) {
+    pub(crate) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: CallbackResult) {
         if let Some(life) = self.life(node) {
             self.checkers.call_returned(life, (&task, epoch), &called);
         }

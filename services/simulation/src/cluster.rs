@@ -5,104 +5,30 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
-use bbs::AppendFailure;
-use bytes::Bytes;
 use rep::reconcile::Row;
 use schemas::Timestamp;
-use schemas::container::{Container, Epoch};
-use schemas::names::{EntryId, InstanceGuid, TaskGuid};
-use schemas::subject::{Position, Subject};
 use scripted::Scripted;
 
-use super::arrived::{Arrived, Clock};
-use super::asked::{ClientRequest, Wanted};
-use super::bus::{Message, Question};
-use super::checkers::Checkers;
-use super::coverage::{Coverage, Situation};
-use super::faults::Faults;
-use super::invariants::{Invariant, Violation};
-use super::journal::SimJournal;
-use super::nodes::{Life, Node, Place, Shape, Snapshot, containers};
-use super::plan::{Act, Plan};
-use super::records::Append;
-use super::rng::Rng;
-use super::story::Seen;
+use crate::act::Act;
+use crate::arrived::Arrived;
+use crate::checkers::Checkers;
+use crate::coverage::Situation;
+use crate::event::{ClusterEvent, NodeEvent, Question};
+use crate::invariants::{Invariant, Violation};
+use crate::journal::SimJournal;
+use crate::machine::{Place, Snapshot};
+use crate::plan::Plan;
+use crate::rates::Faults;
+use crate::requests::Requests;
+use crate::rng::Rng;
+use crate::shape::{Life, Node, START, Shape, containers};
 
-/// Start time of every run.
-pub const START: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 /// Maximum number of steps of a run that comes to rest.
-const STEPS: u64 = 2_000_000;
+pub(crate) const STEPS: u64 = 2_000_000;
 /// Maximum number of events at one moment.
 const AT_ONCE: u64 = 10_000;
 /// Maximum number of lines in the log of a run.
 const STORY: usize = 100_000;
-
-/// Time without appends after which a run is at rest.
-const QUIET: Duration = Duration::from_secs(1);
-/// Maximum number of waits for rest.
-const LAST_LOOKS: usize = 60;
-
-/// Input of a node.
-#[derive(Clone, Debug)]
-pub(super) enum NodeEvent {
-    Follow,
-    Alarm,
-    Turn,
-    NotAppended {
-        subject: Subject,
-        entry: EntryId,
-        why: AppendFailure,
-    },
-    Last {
-        subject: Subject,
-        last: Last,
-    },
-    Message(Message),
-    /// Answer to a question. `None` after the timeout.
-    Answer {
-        token: u64,
-        bytes: Option<Bytes>,
-    },
-    Container(Container),
-    Containers(Vec<Container>),
-    SelfTested(Result<(), String>),
-    Prepared(Vec<(InstanceGuid, Result<(), rep::Unprepared>)>),
-    Called {
-        task: TaskGuid,
-        epoch: Epoch,
-        called: bbs::callbacks::CallbackResult,
-    },
-    Clock(Clock),
-    Disconnected,
-    Reconnected,
-}
-
-/// Result of reading the last entry of a subject.
-pub(super) type Last = Result<Option<(Position, Option<EntryId>)>, String>;
-
-/// Event around the nodes.
-#[derive(Clone, Debug)]
-pub(super) enum ClusterEvent {
-    Restart(Node),
-    Replace(usize),
-    Append(Box<Append>),
-    Containers(usize),
-    Request(Box<ClientRequest>),
-    ClientAnswer {
-        token: u64,
-        bytes: Option<Bytes>,
-    },
-    /// An old copy of a message arrives.
-    OldCopy(Node, Message),
-    /// A node reaches the bus or the journal again.
-    Heal,
-    /// An act of the plan happens.
-    Act(Box<Act>),
-    /// Due work is checked.
-    CheckDue,
-    /// Clocks are compared.
-    CompareClocks,
-}
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -112,92 +38,68 @@ enum Event {
 
 /// Simulated cluster.
 pub struct Cluster {
-    pub(super) now: Timestamp,
-    pub(super) faults: Faults,
-    pub(super) shape: Shape,
-    pub(super) network: Rng,
-    pub(super) chaos: Rng,
+    pub(crate) now: Timestamp,
+    pub(crate) faults: Faults,
+    pub(crate) shape: Shape,
+    pub(crate) network: Rng,
+    pub(crate) chaos: Rng,
     /// Random stream of task owners and clients.
-    pub(super) users: Rng,
+    pub(crate) users: Rng,
     /// Random stream of the positions of plans.
-    pub(super) planners: Rng,
+    pub(crate) planners: Rng,
     /// Random stream of readers.
-    pub(super) readers: Rng,
+    pub(crate) readers: Rng,
     /// Random stream of projectors.
-    pub(super) projectors: Rng,
-    pub(super) seeds: u64,
+    pub(crate) projectors: Rng,
+    pub(crate) seeds: u64,
     pub journal: SimJournal,
     /// Newest snapshot of the log.
-    pub(super) snapshot: Option<Snapshot>,
-    pub(super) places: BTreeMap<Node, Place>,
-    pub(super) cells: Vec<Scripted>,
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) places: BTreeMap<Node, Place>,
+    pub(crate) cells: Vec<Scripted>,
     due: BTreeMap<(Timestamp, u64), Event>,
-    pub(super) counter: u64,
-    pub(super) questions: BTreeMap<u64, Question>,
+    pub(crate) counter: u64,
+    pub(crate) questions: BTreeMap<u64, Question>,
     /// Question of each requester token.
-    pub(super) requesters: BTreeMap<u64, u64>,
+    pub(crate) requesters: BTreeMap<u64, u64>,
     /// Time in which a forger sends leader heartbeats continuously.
-    pub(super) storm: Range<Timestamp>,
+    pub(crate) storm: Range<Timestamp>,
     /// Time until which all heartbeats are lost.
-    pub(super) no_heartbeats_until: Timestamp,
+    pub(crate) no_heartbeats_until: Timestamp,
     /// Cell whose heartbeats and probes are lost, and until when.
-    pub(super) unheard: (usize, Timestamp),
+    pub(crate) unheard: (usize, Timestamp),
     /// Time until which the journal does not answer.
-    pub(super) dark_until: Timestamp,
+    pub(crate) dark_until: Timestamp,
     /// Partitions: senders, receivers and end.
-    pub(super) parted: Vec<(Vec<Node>, Vec<Node>, Timestamp)>,
+    pub(crate) parted: Vec<(Vec<Node>, Vec<Node>, Timestamp)>,
     /// Cells whose container events are late: end and maximum delay.
-    pub(super) slow: BTreeMap<usize, (Timestamp, Duration)>,
+    pub(crate) slow: BTreeMap<usize, (Timestamp, Duration)>,
     /// Time of the last scheduled container event of each cell.
-    pub(super) news: BTreeMap<usize, Timestamp>,
+    pub(crate) news: BTreeMap<usize, Timestamp>,
     /// Cells that cannot create containers, and until when.
-    pub(super) sick_until: BTreeMap<usize, Timestamp>,
+    pub(crate) sick_until: BTreeMap<usize, Timestamp>,
     /// Cells that cannot prepare containers, and until when.
-    pub(super) full_until: BTreeMap<usize, Timestamp>,
+    pub(crate) full_until: BTreeMap<usize, Timestamp>,
     /// Time until which faults hinder the BBSs, the journal, or their messages.
-    pub(super) troubled_until: Timestamp,
+    pub(crate) troubled_until: Timestamp,
     /// Last time at which a BBS led.
-    pub(super) led_at: Timestamp,
-    pub(super) gone: BTreeSet<usize>,
+    pub(crate) led_at: Timestamp,
+    pub(crate) gone: BTreeSet<usize>,
     /// Rows of the reconciliation tables that ended lives of reps applied.
-    pub(super) rows: BTreeMap<Row, u64>,
+    pub(crate) rows: BTreeMap<Row, u64>,
     /// Number of injected faults of each kind.
-    pub(super) injected: BTreeMap<&'static str, u64>,
+    pub(crate) injected: BTreeMap<&'static str, u64>,
     /// Number of acts so far.
-    pub(super) acted: usize,
-    pub(super) wanted: Wanted,
-    pub(super) checkers: Checkers,
-    trace: u64,
-    story: Vec<String>,
-    pub(super) steps: u64,
+    pub(crate) acted: usize,
+    pub(crate) requests: Requests,
+    pub(crate) checkers: Checkers,
+    pub(crate) trace: u64,
+    pub(crate) story: Vec<String>,
+    pub(crate) steps: u64,
     /// Number of events at the current moment.
-    at_once: u64,
+    pub(crate) at_once: u64,
     /// Number of violations in the log of the run.
-    logged: usize,
-}
-
-/// Outcome of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Hash of all steps. Equal seeds give equal hashes.
-    pub trace: u64,
-    /// Number of inputs.
-    pub steps: u64,
-    pub entries: u64,
-    pub coverage: Coverage,
-    /// Amount of work that only convergence found.
-    pub found_by_convergence: u64,
-    /// Longest time for which more than two containers of one ActualLRP ran.
-    pub crowded: Duration,
-    /// Simulated time.
-    pub simulated: Duration,
-    /// Number of injected faults of each kind.
-    pub injected: BTreeMap<&'static str, u64>,
-    /// Rows of the reconciliation tables that reps applied.
-    pub rows: BTreeMap<Row, u64>,
-    pub violations: Vec<Violation>,
-    /// Log of the run, if it violated an invariant.
-    pub story: Vec<String>,
+    pub(crate) logged: usize,
 }
 
 /// Returns the maximum difference between two clocks.
@@ -236,27 +138,6 @@ fn storm(rng: &mut Rng) -> Range<Timestamp> {
     let begins = START + rng.millis(3_000, 20_000);
     let lasts = if rng.chance(500) { rng.millis(25_000, 45_000) } else { Duration::ZERO };
     begins..begins + lasts
-}
-
-/// Runs the plan of a seed.
-#[must_use]
-pub fn run(seed: u64) -> Outcome {
-    run_plan(&Plan::drawn(seed))
-}
-
-/// Runs a plan.
-#[must_use]
-pub fn run_plan(plan: &Plan) -> Outcome {
-    run_told(plan, &mut |_, _| {})
-}
-
-/// Runs a plan, and passes its events to the callback.
-#[must_use]
-pub fn run_told(plan: &Plan, tell: &mut dyn FnMut(Duration, Seen<'_>)) -> Outcome {
-    let mut cluster = Cluster::new(plan);
-    cluster.tell_story(plan, tell);
-    cluster.calm_down();
-    cluster.outcome()
 }
 
 impl Cluster {
@@ -304,7 +185,7 @@ impl Cluster {
             rows: BTreeMap::new(),
             injected: BTreeMap::new(),
             acted: 0,
-            wanted: Wanted::default(),
+            requests: Requests::default(),
             checkers: Checkers::new(shape, clock_slack(plan)),
             trace: 0xcbf2_9ce4_8422_2325,
             story: vec![],
@@ -324,13 +205,13 @@ impl Cluster {
     }
 
     /// Schedules an input of a life.
-    pub(super) fn schedule_for(&mut self, at: Timestamp, life: Life, what: NodeEvent) {
+    pub(crate) fn schedule_for(&mut self, at: Timestamp, life: Life, what: NodeEvent) {
         self.counter += 1;
         self.due.insert((at, self.counter), Event::Node(life, what));
     }
 
     /// Schedules an event.
-    pub(super) fn schedule(&mut self, at: Timestamp, what: ClusterEvent) {
+    pub(crate) fn schedule(&mut self, at: Timestamp, what: ClusterEvent) {
         self.counter += 1;
         self.due.insert((at, self.counter), Event::Cluster(what));
     }
@@ -342,7 +223,7 @@ impl Cluster {
     }
 
     /// Handles the next event, if it is due at `moment`.
-    pub(super) fn next(&mut self, moment: Timestamp) -> bool {
+    pub(crate) fn next(&mut self, moment: Timestamp) -> bool {
         let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= moment) else {
             return false;
         };
@@ -418,7 +299,7 @@ impl Cluster {
     }
 
     /// Schedules the end of a cut.
-    pub(super) fn heal_at(&mut self, at: Timestamp) {
+    pub(crate) fn heal_at(&mut self, at: Timestamp) {
         self.schedule(at, ClusterEvent::Heal);
     }
 
@@ -454,98 +335,36 @@ impl Cluster {
         self.wait_for_containers(cell);
     }
 
-    pub(super) fn wait_for_containers(&mut self, cell: usize) {
+    pub(crate) fn wait_for_containers(&mut self, cell: usize) {
         if let Some(due) = self.cells[cell].next_due() {
             self.schedule(due.max(self.now), ClusterEvent::Containers(cell));
         }
     }
 
-    /// Ends all faults, refreshes the domains, and waits until the cluster is at rest.
-    fn calm_down(&mut self) {
-        self.make_peace();
-        self.until(self.now + Duration::from_secs(60));
-        self.refresh_for_ever();
-        self.order_cluster(schemas::cluster::Command::SwitchPreemption(false));
-        self.take_back_cordons();
-        self.mend_definitions();
-        self.remove_launchers();
-        self.until(self.now + Duration::from_secs(125));
-        // Old copies of commands may arrive until then.
-        self.order_cluster(schemas::cluster::Command::SwitchPreemption(false));
-        self.take_back_cordons();
-        self.remove_launchers();
-        self.until(self.now + Duration::from_secs(115));
-        self.note_idle_room();
-        self.until(self.now + Duration::from_secs(45));
-        self.check_leaks();
-        self.await_quiet();
-    }
-
-    /// Waits for the consequences of work that was due in the last moment.
-    fn await_quiet(&mut self) {
-        for _ in 0..LAST_LOOKS {
-            let end = self.journal.end();
-            self.until(self.now + QUIET);
-            if self.journal.end() == end {
-                return;
-            }
-        }
-    }
-
-    fn outcome(mut self) -> Outcome {
-        if self.steps > STEPS {
-            self.violated(Invariant::Quiet, format!("{STEPS} steps"));
-        }
-        self.check_rest();
-        for node in self.all_nodes() {
-            self.end_life(node);
-        }
-        let found_by_convergence = self.checkers.found_by_convergence();
-        self.log_violations();
-        let (mut violations, coverage, crowded) = self.checkers.results(self.now);
-        violations.dedup();
-        let story = if violations.is_empty() { vec![] } else { self.story };
-        let (trace, steps, entries) = (self.trace, self.steps, self.journal.end().0);
-        let (simulated, injected, rows) = (self.now.since(START), self.injected, self.rows);
-        Outcome {
-            trace,
-            steps,
-            entries,
-            coverage,
-            found_by_convergence,
-            crowded,
-            simulated,
-            injected,
-            rows,
-            violations,
-            story,
-        }
-    }
-
     /// Records a violation.
-    pub(super) fn violated(&mut self, invariant: Invariant, detail: String) {
+    pub(crate) fn violated(&mut self, invariant: Invariant, detail: String) {
         self.checkers.violated(Violation { invariant, detail });
     }
 
     /// Writes new violations to the log of the run.
-    fn log_violations(&mut self) {
+    pub(crate) fn log_violations(&mut self) {
         let new: Vec<String> =
             self.checkers.violations()[self.logged..].iter().map(ToString::to_string).collect();
         self.logged += new.len();
-        new.into_iter().for_each(|violation| self.tell(|| format!("VIOLATED: {violation}")));
+        new.into_iter().for_each(|violation| self.log(|| format!("VIOLATED: {violation}")));
     }
 
     /// Counts an injected fault.
-    pub(super) fn inject(&mut self, kind: &'static str) {
+    pub(crate) fn inject(&mut self, kind: &'static str) {
         *self.injected.entry(kind).or_default() += 1;
     }
 
-    pub(super) fn saw(&mut self, situation: Situation) {
-        self.checkers.saw(situation);
+    pub(crate) fn met(&mut self, situation: Situation) {
+        self.checkers.met(situation);
     }
 
     /// Adds a line to the log of the run, and to the hash of the run.
-    pub(super) fn tell(&mut self, line: impl FnOnce() -> String) {
+    pub(crate) fn log(&mut self, line: impl FnOnce() -> String) {
         let mut text = String::new();
         let _infallible = write!(text, "{:>9.3}s {}", self.now.since(START).as_secs_f64(), line());
         for byte in text.bytes() {

@@ -117,7 +117,7 @@ pub struct Coverage(BTreeMap<Situation, u64>);
 
 impl Coverage {
     /// Counts a situation.
-    pub fn saw(&mut self, situation: Situation) {
+    pub fn met(&mut self, situation: Situation) {
         *self.0.entry(situation).or_default() += 1;
     }
 

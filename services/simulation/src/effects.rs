@@ -13,12 +13,12 @@ use schemas::names::{CellId, ServiceId};
 use schemas::{Code, Refusal};
 use serde::Serialize;
 
-use super::bus::{About, Kind, Message, Question, bytes_of};
-use super::cluster::{Cluster, ClusterEvent, NodeEvent};
-use super::coverage::Situation;
-use super::invariants::Invariant;
-use super::nodes::{Life, Node, cell_id, rep_of};
-use super::records::Append;
+use crate::cluster::Cluster;
+use crate::coverage::Situation;
+use crate::event::{About, Append, ClusterEvent, Kind, Message, NodeEvent, Question, bytes_of};
+use crate::invariants::Invariant;
+use crate::layout::cell_id;
+use crate::shape::{Life, Node, rep_of};
 
 /// Duration of the preparation of containers.
 const PREPARATION: Duration = Duration::from_micros(100);
@@ -26,13 +26,13 @@ const PREPARATION: Duration = Duration::from_micros(100);
 const STORM: u64 = 900;
 
 impl Cluster {
-    pub(super) fn bbs_effect(&mut self, node: Node, effect: bbs::Effect) {
+    pub(crate) fn bbs_effect(&mut self, node: Node, effect: bbs::Effect) {
         use bbs::Effect as E;
         let Some(me) = self.life(node) else { return };
         let about = |about| Question { from: Some(me), about };
         match effect {
             E::Append { subject, expected, entry, bytes } => {
-                self.tell(|| format!("{node} appends {entry} to {subject} behind {expected}"));
+                self.log(|| format!("{node} appends {entry} to {subject} behind {expected}"));
                 let append = Append { from: me, subject, expected, entry, bytes, given_up: false };
                 self.checkers.decided(&append, self.places[&node].delivered, self.now);
                 let at = self.delay();
@@ -63,19 +63,19 @@ impl Cluster {
                 self.ask(Some(to), about(About::Probe(cell)), Kind::Probe, bytes_of(&order));
             }
             E::Evacuate(cell, order) => {
-                self.tell(|| format!("{node} orders {cell} to evacuate"));
+                self.log(|| format!("{node} orders {cell} to evacuate"));
                 let question = about(About::Probe(cell.clone()));
                 self.ask(Some(rep_of(&cell)), question, Kind::Evacuate, bytes_of(&order));
             }
             E::Uncordon(cell, order) => {
-                self.tell(|| format!("{node} orders {cell} to end its evacuation"));
+                self.log(|| format!("{node} orders {cell} to end its evacuation"));
                 let question = about(About::Probe(cell.clone()));
                 self.ask(Some(rep_of(&cell)), question, Kind::Uncordon, bytes_of(&order));
             }
             E::Dismiss(cell, _) => {
-                self.tell(|| format!("{node} dismisses the rep of {cell}"));
+                self.log(|| format!("{node} dismisses the rep of {cell}"));
             }
-            E::Enter(cell, _) => self.tell(|| format!("{node} orders {cell} to run a program")),
+            E::Enter(cell, _) => self.log(|| format!("{node} orders {cell} to run a program")),
             E::LeaderHeartbeat(beat) => self.beat(node, &beat),
             E::Call { task, epoch, url, body, domain: _ } => {
                 self.call(me, task, epoch, url.plain().unwrap_or_default(), &body);
@@ -83,16 +83,16 @@ impl Cluster {
             // No node receives the event feed, and queries reach every BBS.
             E::Publish { .. } | E::Subscribed(_) => {}
             E::Leading(leads) => {
-                self.tell(|| format!("{node} leads: {leads}"));
+                self.log(|| format!("{node} leads: {leads}"));
                 self.checkers.leads(me, leads, self.now);
                 if leads {}
                 if self.leading_bbss().len() > 1 {
-                    self.saw(Situation::TwoLeaders);
+                    self.met(Situation::TwoLeaders);
                 }
             }
             E::Warn(text) => self.warned(node, &text),
             E::Quarantined(none) => {
-                self.tell(|| format!("{node} quarantines position {}: {}", none.position, none.reason));
+                self.log(|| format!("{node} quarantines position {}: {}", none.position, none.reason));
             }
             E::Halt(text) => self.violated(Invariant::OnePicture, format!("{node}: {text}")),
         }
@@ -100,11 +100,11 @@ impl Cluster {
 
     fn warned(&mut self, node: Node, text: &str) {
         if text.contains("fell silent together") {}
-        self.tell(|| format!("{node} warns: {text}"));
+        self.log(|| format!("{node} warns: {text}"));
     }
 
     /// May send a forged leader heartbeat, often of the next term.
-    pub(super) fn forge_beats(&mut self) {
+    pub(crate) fn forge_beats(&mut self) {
         let often = if self.storm.contains(&self.now) { STORM } else { self.faults.forged };
         if self.faults.forged == 0 || !self.chaos.chance(often) {
             return;
@@ -148,13 +148,13 @@ impl Cluster {
         self.send(Some(from), rep_of(cell), Message { kind, token: None, bytes: bytes_of(order) });
     }
 
-    pub(super) fn auctioneer_effect(&mut self, node: Node, effect: auctioneer::Effect) {
+    pub(crate) fn auctioneer_effect(&mut self, node: Node, effect: auctioneer::Effect) {
         use auctioneer::Effect as E;
         let Some(me) = self.life(node) else { return };
         let about = |about| Question { from: Some(me), about };
         match effect {
             E::Perform { cell, perform } => {
-                self.tell(|| format!("{node} sends {cell} {} pieces of work", perform.work.len()));
+                self.log(|| format!("{node} sends {cell} {} pieces of work", perform.work.len()));
                 let stand = (me, self.place(node).delivered, self.now);
                 self.checkers.work_sent(stand);
                 let to = rep_of(&cell);
@@ -162,7 +162,7 @@ impl Cluster {
                 self.ask(Some(to), question, Kind::Perform, bytes_of(&perform));
             }
             E::Outcomes { id, outcomes } => {
-                self.tell(|| format!("{node} reports {}", outcomes_line(&outcomes)));
+                self.log(|| format!("{node} reports {}", outcomes_line(&outcomes)));
                 let to = self.leader();
                 self.ask(to, about(About::Outcomes(id)), Kind::Outcomes, bytes_of(&outcomes));
             }
@@ -172,7 +172,7 @@ impl Cluster {
             }
             E::Beat(beat) => {
                 if self.leading_auctioneers() > 1 {
-                    self.saw(Situation::TwoAuctioneers);
+                    self.met(Situation::TwoAuctioneers);
                 }
                 self.beat(node, &beat);
             }
@@ -180,7 +180,7 @@ impl Cluster {
     }
 
     /// Carries out an effect of a rep. `answered`: the rep handles an answer of a BBS.
-    pub(super) fn rep_effect(&mut self, node: Node, effect: rep::Effect, answered: bool) {
+    pub(crate) fn rep_effect(&mut self, node: Node, effect: rep::Effect, answered: bool) {
         use rep::Effect as E;
         let Some(me) = self.life(node) else { return };
         let Node::Rep(cell) = node else { return };
@@ -197,7 +197,7 @@ impl Cluster {
             }
             E::Report { id, reports } => {
                 for report in &reports.reports {
-                    self.tell(|| format!("{node} {}", report_line(report)));
+                    self.log(|| format!("{node} {}", report_line(report)));
                 }
                 let bytes = bytes_of(&reports);
                 self.forge(cell, &bytes);
@@ -212,14 +212,14 @@ impl Cluster {
             E::Discard(_) => {}
             E::Run(recipe) => self.run_container(node, cell, &recipe),
             E::Stop(guid) => {
-                self.tell(|| format!("{node} stops {guid}"));
+                self.log(|| format!("{node} stops {guid}"));
                 if !self.order_is_lost() {
                     self.cells[cell].stop(self.now, guid);
                     self.wait_for_containers(cell);
                 }
             }
             E::Delete(guid) => {
-                self.tell(|| format!("{node} deletes {guid}"));
+                self.log(|| format!("{node} deletes {guid}"));
                 self.checkers.deleted(me, guid, &self.cells[cell], answered);
                 if !self.order_is_lost() {
                     self.cells[cell].delete(self.now, guid);
@@ -244,11 +244,11 @@ impl Cluster {
                 self.heartbeat(node, &beat);
             }
             E::Exit => {
-                self.saw(Situation::EvacuationFinished);
+                self.met(Situation::EvacuationFinished);
                 self.rep_leaves(cell);
                 self.exited(cell);
             }
-            E::Log { text, .. } => self.tell(|| format!("{node}: {text}")),
+            E::Log { text, .. } => self.log(|| format!("{node}: {text}")),
         }
     }
 
@@ -265,7 +265,7 @@ impl Cluster {
     }
 
     fn run_container(&mut self, node: Node, cell: usize, recipe: &Recipe) {
-        self.tell(|| format!("{node} runs {} as {}", recipe.work, recipe.instance_guid));
+        self.log(|| format!("{node} runs {} as {}", recipe.work, recipe.instance_guid));
         if self.order_is_lost() {
             return;
         }
@@ -293,7 +293,7 @@ impl Cluster {
         let lost = self.chaos.chance(self.faults.order_lost);
         if lost {
             self.inject("orders that the executor did not receive");
-            self.saw(Situation::OrderLost);
+            self.met(Situation::OrderLost);
         }
         lost
     }
@@ -302,8 +302,8 @@ impl Cluster {
     fn performed(&mut self, me: Life, requester: u64, answer: Result<PerformReply, Refusal>) {
         self.checkers.work_answered((me, self.now), requester, &answer);
         match &answer {
-            Ok(performed) if !performed.refused.is_empty() => self.saw(Situation::WorkRefused),
-            Err(refusal) if refusal.code == Code::StaleTerm => self.saw(Situation::StaleTermRefused),
+            Ok(performed) if !performed.refused.is_empty() => self.met(Situation::WorkRefused),
+            Err(refusal) if refusal.code == Code::StaleTerm => self.met(Situation::StaleTermRefused),
             Ok(_) | Err(_) => {}
         }
         self.answer(me.0, requester, bytes_of(&Answer::from(answer)));
@@ -327,10 +327,10 @@ impl Cluster {
         };
         for code in refusals {
             if code == Code::StaleEpoch {
-                self.saw(Situation::OlderEpochRefused);
+                self.met(Situation::OlderEpochRefused);
             }
             if code == Code::StaleTerm {
-                self.saw(Situation::StaleTermRefused);
+                self.met(Situation::StaleTermRefused);
             }
         }
     }

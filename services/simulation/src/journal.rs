@@ -9,7 +9,13 @@ use schemas::Timestamp;
 use schemas::names::EntryId;
 use schemas::subject::{Position, Subject};
 
-use super::nodes::Replicas;
+/// Number of journal servers. One server answers a repeated append with a conflict. Three servers answer it
+/// as a duplicate, while they remember the first append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    One,
+    Three,
+}
 
 /// Stored message.
 #[derive(Clone, Debug)]

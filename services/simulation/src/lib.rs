@@ -6,13 +6,15 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`plan`] | plans of runs, drawn from seeds |
-//! | [`workload`] | commands of clients; the modules beside it draw special workloads |
-//! | [`faults`], `bursts` | faults and their combinations |
+//! | [`plan`] | plan of a run |
+//! | [`work`], [`act`], [`rules`] | commands and work of clients; acts of a run; placement rules |
+//! | `generate`, [`rates`] | plans drawn from seeds; fault rates |
+//! | [`shape`], `layout` | nodes and configuration of a cluster; racks and isolation of its cells |
 //! | [`directed`] | plans for rows of the reconciliation tables |
 //! | [`story`] | plans and expectations as text |
-//! | [`cluster`] | the cluster, and the loop through its events |
-//! | [`nodes`], `arrived`, `effects` | nodes, their inputs and effects |
+//! | [`cluster`], [`run`] | the cluster, and the loop through its events; runs of plans |
+//! | `event`, `machine` | messages and events; state machines of nodes |
+//! | `nodes`, `arrived`, `effects`, `faults` | lives of nodes, their inputs, effects and faults |
 //! | `bus`, `records`, [`journal`] | message bus; messages of the journal; the journal |
 //! | `clients`, `reads` | clients, operators, task owners, readers |
 //! | [`invariants`], [`checkers`] | invariants and their checkers |
@@ -20,41 +22,38 @@
 //! | [`coverage`] | situations that runs met |
 //! | [`batch`], [`shrink`] | batches of seeds, and shortening of failed plans |
 
-mod absences;
+pub mod act;
 mod arrived;
-pub mod asked;
 pub mod batch;
-mod bursts;
 mod bus;
 pub mod checkers;
 mod clients;
 pub mod cluster;
 pub mod coverage;
 pub mod directed;
-mod dispatches;
 mod effects;
-pub mod faults;
-mod globals;
+mod event;
+mod faults;
+mod generate;
 pub mod invariants;
 pub mod journal;
-mod large;
-pub mod nodes;
-mod periodics;
+pub mod layout;
+mod machine;
+mod nodes;
 pub mod plan;
-mod preemption;
-mod priorities;
-pub mod racks;
+pub mod rates;
 mod reads;
 mod records;
-mod restarts;
-mod retries;
+pub mod requests;
 pub mod rng;
-mod rollouts;
+pub mod rules;
+pub mod run;
+pub mod shape;
 pub mod shrink;
 pub mod story;
 mod takeover;
-mod walls;
-pub mod workload;
+pub mod work;
 
-pub use cluster::{Cluster, Outcome, run, run_plan, run_told};
+pub use cluster::Cluster;
 pub use plan::Plan;
+pub use run::{Outcome, run, run_plan, run_with};

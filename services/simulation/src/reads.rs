@@ -2,7 +2,7 @@
 //! choices.
 
 use bytes::Bytes;
-use projections::{Query, World};
+use projections::World;
 use schemas::Refusal;
 use schemas::codec::{self, Form};
 use schemas::names::{ProcessGuid, TaskGuid};
@@ -11,103 +11,18 @@ use schemas::subject::Position;
 use serde::Serialize;
 use serde::de::IgnoredAny;
 
-use super::bus::{About, Kind, Message, PATIENCE, Question, decoded, must};
-use super::cluster::{Cluster, ClusterEvent, NodeEvent};
-use super::coverage::Situation;
-use super::nodes::{Machine, Node, cell_id};
-use super::rng::Rng;
-use super::workload::{domain, other_domain};
-
-/// List or single item of a query, from its subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
-    Lrps,
-    Lrp,
-    Instances,
-    Instance,
-    EndedInstances,
-    Tasks,
-    Task,
-    EndedTasks,
-    Periodics,
-    Periodic,
-    Parameterised,
-    ParameterisedOne,
-    Domains,
-    DomainUse,
-    Cells,
-    Cell,
-    Evaluations,
-    Evaluation,
-    Cluster,
-    Status,
-}
-
-impl Table {
-    const ALL: [Self; 20] = [
-        Self::Lrps,
-        Self::Lrp,
-        Self::Instances,
-        Self::Instance,
-        Self::EndedInstances,
-        Self::Tasks,
-        Self::Task,
-        Self::EndedTasks,
-        Self::Periodics,
-        Self::Periodic,
-        Self::Parameterised,
-        Self::ParameterisedOne,
-        Self::Domains,
-        Self::DomainUse,
-        Self::Cells,
-        Self::Cell,
-        Self::Evaluations,
-        Self::Evaluation,
-        Self::Cluster,
-        Self::Status,
-    ];
-
-    /// Decodes a query.
-    pub(super) fn query(self, bytes: &Bytes) -> Query {
-        match self {
-            Self::Lrps => Query::Lrps(must(bytes)),
-            Self::Lrp => Query::Lrp(must(bytes)),
-            Self::Instances => Query::Instances(must(bytes)),
-            Self::Instance => Query::Instance(must(bytes)),
-            Self::EndedInstances => Query::EndedInstances(must(bytes)),
-            Self::EndedTasks => Query::EndedTasks(must(bytes)),
-            Self::Tasks => Query::Tasks(must(bytes)),
-            Self::Task => Query::Task(must(bytes)),
-            Self::Periodics => Query::Periodics(must(bytes)),
-            Self::Periodic => Query::Periodic(must(bytes)),
-            Self::Parameterised => Query::Parameterised(must(bytes)),
-            Self::ParameterisedOne => Query::ParameterisedOne(must(bytes)),
-            Self::Domains => Query::Domains(must(bytes)),
-            Self::DomainUse => Query::DomainUse(must(bytes)),
-            Self::Cells => Query::Cells(must(bytes)),
-            Self::Cell => Query::Cell(must(bytes)),
-            Self::Evaluations => Query::Evaluations(must(bytes)),
-            Self::Evaluation => Query::Evaluation(must(bytes)),
-            Self::Cluster => Query::Cluster(must(bytes)),
-            Self::Status => Query::Status(must(bytes)),
-        }
-    }
-}
-
-/// A query of a reader.
-#[derive(Clone, Debug)]
-pub(super) struct Read {
-    table: Table,
-    bytes: Bytes,
-    query: Query,
-    /// BBS that answers all pages of a list.
-    bbs: Node,
-    is_later_page: bool,
-}
+use crate::cluster::Cluster;
+use crate::coverage::Situation;
+use crate::event::{About, ClusterEvent, Kind, Message, NodeEvent, PATIENCE, Question, Read, Table, decoded};
+use crate::layout::cell_id;
+use crate::machine::Machine;
+use crate::rng::Rng;
+use crate::shape::Node;
+use crate::work::{domain, other_domain};
 
 impl Cluster {
     /// A client may read.
-    pub(super) fn read_at_times(&mut self) {
+    pub(crate) fn read_at_times(&mut self) {
         if self.faults.read == 0 || !self.readers.chance(self.faults.read) {
             return;
         }
@@ -131,11 +46,11 @@ impl Cluster {
     }
 
     /// A reader gets an answer, or none. The reader of a list asks for the next page.
-    pub(super) fn read_answered(&mut self, read: &Read, bytes: Option<&Bytes>) {
+    pub(crate) fn read_answered(&mut self, read: &Read, bytes: Option<&Bytes>) {
         let answer: Option<Result<String, Refusal>> = bytes.map(decoded);
         let Some(Ok(text)) = answer else { return };
         if read.is_later_page {
-            self.saw(Situation::PageRead);
+            self.met(Situation::PageRead);
         }
         let page: Option<Page<IgnoredAny>> = serde_json::from_str(&text).ok();
         let Some(cursor) = page.and_then(|page| page.next) else { return };

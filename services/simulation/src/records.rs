@@ -4,27 +4,14 @@ use std::time::Duration;
 
 use bbs::AppendFailure;
 use bytes::Bytes;
-use schemas::names::EntryId;
 use schemas::subject::{Position, Subject};
 
-use super::arrived::Arrived;
-use super::bus::PATIENCE;
-use super::cluster::{Cluster, ClusterEvent, Last, NodeEvent};
-use super::coverage::Situation;
-use super::journal::{Appended, Stored};
-use super::nodes::{Life, Node};
-
-/// Append on its way.
-#[derive(Clone, Debug)]
-pub(super) struct Append {
-    pub(super) from: Life,
-    pub(super) subject: Subject,
-    pub(super) expected: Position,
-    pub(super) entry: EntryId,
-    pub(super) bytes: Bytes,
-    /// `true` if the sender gave up.
-    pub(super) given_up: bool,
-}
+use crate::arrived::Arrived;
+use crate::cluster::Cluster;
+use crate::coverage::Situation;
+use crate::event::{Append, ClusterEvent, Last, NodeEvent, PATIENCE};
+use crate::journal::{Appended, Stored};
+use crate::shape::Node;
 
 /// Returns the failure of an append without an answer.
 fn unanswered() -> AppendFailure {
@@ -32,7 +19,7 @@ fn unanswered() -> AppendFailure {
 }
 
 impl Cluster {
-    pub(super) fn is_dark(&self, node: Node) -> bool {
+    pub(crate) fn is_dark(&self, node: Node) -> bool {
         self.dark_until > self.now || self.place(node).dark_until > self.now
     }
 
@@ -42,7 +29,7 @@ impl Cluster {
     }
 
     /// Passes an append to the journal, with faults.
-    pub(super) fn append(&mut self, append: Append) {
+    pub(crate) fn append(&mut self, append: Append) {
         let (node, _) = append.from;
         if append.given_up {
             return self.store(append);
@@ -85,17 +72,17 @@ impl Cluster {
         let stored = Stored { subject, entry: Some(entry), bytes };
         match self.journal.append(self.now, stored, append.expected) {
             Appended::Conflict => {
-                self.saw(Situation::AppendConflict);
+                self.met(Situation::AppendConflict);
                 self.conflict(&append);
             }
             // After an unknown append the BBS reads the last entry, and needs no answer to this append.
-            Appended::Duplicate(_) => self.saw(Situation::AppendRepeated),
+            Appended::Duplicate(_) => self.met(Situation::AppendRepeated),
             Appended::RepeatedAsConflict => {
-                self.saw(Situation::AppendRepeated);
+                self.met(Situation::AppendRepeated);
                 self.conflict(&append);
             }
             Appended::RepeatedForgotten => {
-                self.saw(Situation::AppendRepeated);
+                self.met(Situation::AppendRepeated);
                 self.conflict(&append);
             }
             Appended::At(position) => self.stored(&append, position),
@@ -109,7 +96,7 @@ impl Cluster {
     }
 
     /// Stores a message that is not an entry, as another program may do.
-    pub(super) fn write_malformed(&mut self) {
+    pub(crate) fn write_malformed(&mut self) {
         let kinds = [Subject::Lrp(0), Subject::Lrp(2), Subject::Task(1), Subject::Task(3)];
         let subject = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();
         let of = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();
@@ -120,14 +107,14 @@ impl Cluster {
             false => stored.bytes.clone(),
         });
         let bytes = bytes.unwrap_or_else(|| Bytes::from_static(b"malformed"));
-        self.saw(Situation::Malformed);
+        self.met(Situation::Malformed);
         let position = self.journal.store(self.now, Stored { subject: subject.clone(), entry: None, bytes });
         self.checkers.malformed(&subject, position);
         self.tell_followers();
     }
 
     /// Cuts the power of the journal's machines. They keep the synced entries.
-    pub(super) fn cut_power(&mut self, unsynced: usize) {
+    pub(crate) fn cut_power(&mut self, unsynced: usize) {
         if !self.shape.synced {
             self.journal.lose(unsynced);
             // No service may start from a snapshot whose last entry is lost.
@@ -139,13 +126,13 @@ impl Cluster {
 
     fn stored(&mut self, append: &Append, position: Position) {
         let text = self.checkers.appended(&self.journal, position);
-        self.tell(|| format!("{position} {text}"));
+        self.log(|| format!("{position} {text}"));
         if append.given_up {
-            self.saw(Situation::AppendStoredLate);
+            self.met(Situation::AppendStoredLate);
         } else if self.chaos.chance(self.faults.ack_lost) {
             self.inject("acknowledgements lost");
             self.trouble(PATIENCE);
-            self.saw(Situation::AppendUnacknowledged);
+            self.met(Situation::AppendUnacknowledged);
             self.not_appended(append, unanswered());
         }
         self.tell_followers();
@@ -154,7 +141,7 @@ impl Cluster {
         if alive && self.chaos.chance(self.faults.killed_before_fold) {
             self.inject("BBSs killed between append and fold");
             self.trouble(PATIENCE);
-            self.saw(Situation::KilledBeforeFold);
+            self.met(Situation::KilledBeforeFold);
             let away = self.chaos.millis(0, 5_000);
             self.kill(node, away);
         }
@@ -174,7 +161,7 @@ impl Cluster {
     }
 
     /// Delivers the next entries to the log reader of a node, in order.
-    pub(super) fn follow(&mut self, node: Node) {
+    pub(crate) fn follow(&mut self, node: Node) {
         while !self.is_dark(node) && self.place(node).lags_until <= self.now {
             let place = self.place_mut(node);
             let (next, caught_up) = (Position(place.delivered.0 + 1), place.caught_up);
@@ -194,7 +181,7 @@ impl Cluster {
     }
 
     /// Reads the last entry of a subject from the leader of the journal.
-    pub(super) fn read_last(&mut self, node: Node, subject: Subject) {
+    pub(crate) fn read_last(&mut self, node: Node, subject: Subject) {
         let Some(life) = self.life(node) else { return };
         let (at, last): (_, Last) = if self.is_dark(node) {
             (self.now + PATIENCE, Err("the journal does not answer".into()))

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::cluster::{Outcome, run_plan};
-use super::invariants::Invariant;
-use super::plan::Plan;
+use crate::invariants::Invariant;
+use crate::plan::Plan;
+use crate::run::{Outcome, run_plan};
 
 /// Returns the shortest plan found that still violates the invariant, and its outcome. `plan` must violate the
 /// invariant. Runs at most `runs` plans.

@@ -110,9 +110,13 @@ mod evaluations;
 mod expect;
 mod head;
 mod judge;
+mod play;
 mod rolling;
-mod telling;
 pub(crate) mod words;
+
+use crate::act::Act;
+use crate::plan::Plan;
+use crate::shape::Shape;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -122,11 +126,9 @@ use std::{fmt, fs, io};
 pub use evaluations::{Before, Evaluated, newest};
 pub use expect::{CELL_STATES, Expect, INSTANCE_STATES, ROLLOUT_STATES, TASK_STATES, What, When, Where};
 pub use judge::Facts;
-pub use telling::Seen;
+pub use play::RunEvent;
 pub use words::{Bad, Time};
 
-use super::nodes::Shape;
-use super::plan::{Act, Plan};
 use scenario::words::Words;
 
 /// Default time from the end of the last line to peace.

@@ -14,17 +14,18 @@ use schemas::entry::Event;
 use schemas::names::{CellId, ProcessGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 
-use super::cluster::Cluster;
-use super::invariants::Invariant;
-use super::journal::Stored;
-use super::nodes::{Machine, Node, NodeEffect};
+use crate::cluster::Cluster;
+use crate::invariants::Invariant;
+use crate::journal::Stored;
+use crate::machine::{Machine, NodeEffect};
+use crate::shape::Node;
 
 /// Maximum number of entries of a first pass.
 const MOST_ENTRIES: usize = 10_000;
 
 impl Cluster {
     /// Lets a copy of a new leader take its first pass. `ticked`: the pass began in the last step.
-    pub(super) fn look_at_takeover(&mut self, node: Node, wanted: &[NodeEffect], ticked: bool) {
+    pub(crate) fn look_at_takeover(&mut self, node: Node, wanted: &[NodeEffect], ticked: bool) {
         let begins = |effect: &NodeEffect| matches!(effect, NodeEffect::Bbs(Effect::Leading(true)));
         if !wanted.iter().any(begins) {
             return;

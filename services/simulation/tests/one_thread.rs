@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rep::reconcile::Row;
+use simulation::act::Act;
 use simulation::batch::{Batch, run_all};
 use simulation::coverage::Situation;
 use simulation::directed::towards;
 use simulation::invariants::Invariant;
-use simulation::nodes::Node;
-use simulation::plan::Act;
-use simulation::story::Seen;
-use simulation::{Outcome, Plan, run, run_plan, run_told};
+use simulation::shape::Node;
+use simulation::story::RunEvent;
+use simulation::{Outcome, Plan, run, run_plan, run_with};
 
 /// Default seeds.
 const SEEDS: Range<u64> = 0..200;
@@ -139,8 +139,8 @@ fn crash_at_any_step_loses_nothing() {
     const LATER_MS: [u64; 3] = [0, 3, 40];
     let plan: Plan = WORK.parse().expect("a plan");
     let mut moments = vec![];
-    let calm = run_told(&plan, &mut |at, seen| {
-        if let Seen::Stored(..) = seen {
+    let calm = run_with(&plan, &mut |at, seen| {
+        if let RunEvent::Stored(..) = seen {
             moments.push(at);
         }
     });

@@ -11,10 +11,11 @@ use schemas::names::{CellId, ProcessGuid};
 use schemas::spec::Item;
 use schemas::subject::{Position, Subject};
 use schemas::{Code, Entry};
-use simulation::cluster::{Cluster, START};
+use simulation::cluster::Cluster;
 use simulation::journal::{SimJournal, Stored};
 use simulation::plan::Plan;
 use simulation::rng::Rng;
+use simulation::shape::START;
 
 /// Returns the log of the first minute of a run.
 fn log_of(plan: &Plan) -> Vec<Message> {

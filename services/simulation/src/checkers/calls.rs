@@ -8,9 +8,9 @@ use schemas::names::TaskGuid;
 use schemas::subject::Position;
 use schemas::task::{CallbackResult, CallbackVerdict, Outcome};
 
-use super::Notes;
+use crate::checkers::Notes;
 use crate::invariants::Invariant as I;
-use crate::nodes::Life;
+use crate::shape::Life;
 
 type Key = (TaskGuid, Epoch);
 

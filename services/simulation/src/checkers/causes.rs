@@ -12,8 +12,8 @@ use schemas::preemption::is_preempted;
 use schemas::stamp::Actor;
 use schemas::{desired, evacuating, task};
 
-use super::Notes;
-use super::launches::desires_launched_task;
+use crate::checkers::Notes;
+use crate::checkers::launches::desires_launched_task;
 use crate::invariants::Invariant as I;
 
 /// Aggregate of each decision.

@@ -12,9 +12,9 @@ use schemas::spec::ClientCommand;
 use schemas::subject::Position;
 use schemas::{Code, Decision, Refusal, desired, parameterised, periodic, task};
 
-use super::Notes;
-use crate::asked::ClientRequest;
+use crate::checkers::Notes;
 use crate::invariants::Invariant as I;
+use crate::requests::ClientRequest;
 
 /// Target of a command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use schemas::Timestamp;
 
-use super::Checkers;
-use crate::cluster::{Cluster, ClusterEvent};
+use crate::checkers::Checkers;
+use crate::cluster::Cluster;
+use crate::event::ClusterEvent;
 use crate::invariants::{Invariant as I, Violation};
-use crate::nodes::{Life, presence};
+use crate::shape::{Life, presence};
 
 /// Interval between two checks.
 const INTERVAL: Duration = Duration::from_millis(200);

@@ -11,7 +11,7 @@ use schemas::periodic::{self, LaunchReason};
 use schemas::spec::ClientCommand;
 use schemas::{Code, Decision, Entry, task};
 
-use super::{Checkers, Notes};
+use crate::checkers::{Checkers, Notes};
 use crate::coverage::Situation;
 use crate::invariants::Invariant as I;
 
@@ -41,7 +41,7 @@ impl Launches {
                                 decision.at
                             )
                         });
-                        notes.saw(match reason {
+                        notes.met(match reason {
                             LaunchReason::CatchUp => Situation::LaunchCaughtUp,
                             LaunchReason::Due | LaunchReason::Queued | LaunchReason::Requested => {
                                 Situation::LaunchDue
@@ -85,7 +85,7 @@ impl Launches {
                     format!("{guid} withdraws {numbers:?}, not all of which wait")
                 });
                 if *reason == WithdrawReason::Requested {
-                    notes.saw(Situation::DispatchWithdrawn);
+                    notes.met(Situation::DispatchWithdrawn);
                 }
             }
             parameterised::Event::Desired { .. }
@@ -155,7 +155,7 @@ impl Checkers {
         if matches!(command, ClientCommand::ParameterisedDispatch { .. })
             && code == Code::InvalidStateTransition
         {
-            self.coverage.saw(Situation::DispatchRefused);
+            self.coverage.met(Situation::DispatchRefused);
         }
     }
 }

@@ -14,12 +14,12 @@ use schemas::stamp::Actor;
 use schemas::subject::{Position, Subject, shard_subjects};
 use schemas::{Decision, Entry, Timestamp, domain};
 
-use super::Notes;
-use crate::asked::ClientRequest;
+use crate::checkers::Notes;
 use crate::coverage::Situation;
 use crate::invariants::Invariant as I;
 use crate::journal::Stored;
-use crate::nodes::Life;
+use crate::requests::ClientRequest;
+use crate::shape::Life;
 
 /// Longest time that an auctioneer's report waits in the queue of the BBS.
 const QUEUED: Duration = Duration::from_secs(10);
@@ -219,7 +219,7 @@ impl Log {
                     self.elections.push(Election { position, at: decision.at, role: *role, id: id.clone() });
                 }
                 Event::Cluster(cluster::Event::Resharded { shards }) => {
-                    notes.saw(Situation::Resharded);
+                    notes.met(Situation::Resharded);
                     self.earlier_shards.insert(before);
                     for subject in shard_subjects(*shards) {
                         self.ends.entry(subject).or_default();

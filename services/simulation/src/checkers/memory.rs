@@ -7,10 +7,10 @@ use schemas::entry::Aggregate;
 use schemas::evaluation::{Duty, Evaluation};
 use schemas::limits::{KEPT_EVALUATIONS, REMEMBERED_REQUESTS};
 
-use super::{Checkers, Notes};
+use crate::checkers::{Checkers, Notes};
 use crate::cluster::Cluster;
 use crate::invariants::Invariant as I;
-use crate::nodes::Node;
+use crate::shape::Node;
 
 impl Checkers {
     /// Checks how much a changed aggregate remembers.

@@ -79,12 +79,14 @@ use self::process::Containers;
 use self::rates::Rates;
 use self::signs::Signs;
 use self::truth::Truth;
-use super::asked::ClientRequest;
-use super::coverage::{Coverage, Situation};
-use super::invariants::{Invariant as I, Violation};
-use super::journal::{SimJournal, Stored};
-use super::nodes::{Life, Node, Shape, cell_id};
-use super::records::Append;
+
+use crate::coverage::{Coverage, Situation};
+use crate::event::Append;
+use crate::invariants::{Invariant as I, Violation};
+use crate::journal::{SimJournal, Stored};
+use crate::layout::cell_id;
+use crate::requests::ClientRequest;
+use crate::shape::{Life, Node, Shape};
 
 /// State of all checkers.
 pub struct Checkers {
@@ -161,7 +163,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    fn saw(&mut self, situation: Situation) {
+    fn met(&mut self, situation: Situation) {
         self.coverage.push(situation);
     }
 
@@ -206,8 +208,8 @@ impl Checkers {
     }
 
     /// Counts a situation.
-    pub fn saw(&mut self, situation: Situation) {
-        self.coverage.saw(situation);
+    pub fn met(&mut self, situation: Situation) {
+        self.coverage.met(situation);
     }
 
     /// Records a violation.
@@ -217,7 +219,7 @@ impl Checkers {
 
     fn take(&mut self, notes: Notes) {
         self.violations.extend(notes.violations);
-        notes.coverage.into_iter().for_each(|situation| self.coverage.saw(situation));
+        notes.coverage.into_iter().for_each(|situation| self.coverage.met(situation));
     }
 
     /// Runs a check, and records its results.
@@ -299,7 +301,7 @@ impl Checkers {
         self.log.stored(&stored.subject, position, Some(expected), notes);
         if self.log.is_overtaken(entry, &stored.subject, self.world.shards()) {
             self.fold(position, &projections::reader::empty_entry());
-            notes.saw(Situation::Overtaken);
+            notes.met(Situation::Overtaken);
             return "ignored, because the number of shards was changed".to_owned();
         }
         let by = decided.map(|(.., by)| by);
@@ -410,7 +412,7 @@ impl Checkers {
             Err(refusal) => {
                 self.note_refused_dispatch(command, refusal.code);
                 if clients::is_outdated_plan(refusal) {
-                    notes.saw(Situation::PlanOutdated);
+                    notes.met(Situation::PlanOutdated);
                 }
                 if let Some(known) = self.world_at(self.clients.known(request)) {
                     self.clients.refused(request, command, refusal, (known, end), &mut notes);
@@ -653,11 +655,11 @@ fn cell_of(rep: Life) -> Option<CellId> {
 
 fn note_cell(event: &cell::Event, notes: &mut Notes) {
     match event {
-        cell::Event::Appeared(_) => notes.saw(Situation::CellAppeared),
-        cell::Event::Disappeared { .. } => notes.saw(Situation::CellLost),
-        cell::Event::Cordoned {} => notes.saw(Situation::Cordoned),
-        cell::Event::Unhealthy { .. } => notes.saw(Situation::CellUnhealthy),
-        cell::Event::Resumed {} => notes.saw(Situation::EvacuationWithdrawn),
+        cell::Event::Appeared(_) => notes.met(Situation::CellAppeared),
+        cell::Event::Disappeared { .. } => notes.met(Situation::CellLost),
+        cell::Event::Cordoned {} => notes.met(Situation::Cordoned),
+        cell::Event::Unhealthy { .. } => notes.met(Situation::CellUnhealthy),
+        cell::Event::Resumed {} => notes.met(Situation::EvacuationWithdrawn),
         _ => {}
     }
 }

@@ -9,9 +9,9 @@ use schemas::container::WorkKey;
 use schemas::message::{Heartbeat, Perform, PerformReply};
 use schemas::names::CellId;
 
-use super::Notes;
+use crate::checkers::Notes;
 use crate::invariants::Invariant as I;
-use crate::nodes::Life;
+use crate::shape::Life;
 
 /// Work on its way through a rep.
 struct Received {

@@ -14,7 +14,7 @@ use schemas::names::InstanceGuid;
 use schemas::stamp::Actor;
 use schemas::{ActualLrpKey, Place};
 
-use super::{Notes, Scene};
+use crate::checkers::{Notes, Scene};
 use crate::coverage::Situation;
 use crate::invariants::Invariant as I;
 
@@ -64,7 +64,7 @@ fn check_instance(
             let starts = matches!(event, actual::Event::Started { .. });
             own.check_holder(process, place, by, starts, scene, notes);
             if starts && before.is_none() {
-                notes.saw(Situation::OrphanAdopted);
+                notes.met(Situation::OrphanAdopted);
             }
         }
         actual::Event::Crashed { by, crash_count, .. } => {
@@ -74,11 +74,11 @@ fn check_instance(
             });
             own.ended.insert(by.instance_guid);
             if *crash_count > 3 {
-                notes.saw(Situation::CrashLimit);
+                notes.met(Situation::CrashLimit);
             }
         }
         actual::Event::Unclaimed { cause: UnclaimReason::CellLost, .. } => {
-            notes.saw(Situation::InstanceLost);
+            notes.met(Situation::InstanceLost);
             notes.check(I::CellsLost, holder.is_some_and(|by| scene.is_lost(by)), || {
                 wrong("the cell is present")
             });
@@ -88,7 +88,7 @@ fn check_instance(
             let (invariant, right) = match cause {
                 StopReason::Removed | StopReason::Scale => (I::StopHasCause, !process.is_desired(place)),
                 StopReason::Undesired => {
-                    notes.saw(Situation::Undesired);
+                    notes.met(Situation::Undesired);
                     (I::StaleStopsNothing, !desired_index && scene.is_fresh(&process.domain))
                 }
                 StopReason::Replaced | StopReason::RolloutFailed => {
@@ -103,7 +103,7 @@ fn check_instance(
                     (I::StopHasCause, by.is_some_and(|by| !scene.truth.is_live(by.instance_guid)))
                 }
                 StopReason::Preempted => {
-                    notes.saw(Situation::Preempted);
+                    notes.met(Situation::Preempted);
                     let by_auctioneer = matches!(scene.decision.actor, Actor::Auctioneer(_));
                     let on = scene.known.cluster().is_some_and(|cluster| cluster.preemption);
                     (I::StopHasCause, by_auctioneer && on)
@@ -132,7 +132,7 @@ fn check_evacuating(
 ) {
     match event {
         evacuating::Event::Set { place, by, .. } => {
-            notes.saw(Situation::EvacuatingSet);
+            notes.met(Situation::EvacuatingSet);
             own.check_holder(process, place, by, true, scene, notes);
         }
         evacuating::Event::Removed { place, cause } => {
@@ -143,8 +143,8 @@ fn check_evacuating(
             let wrong = || format!("{}/{}: {record:?} is removed: {cause:?}", process.guid, place.index);
             match cause {
                 RemovalReason::CellLost => notes.check(I::CellsLost, scene.is_lost(by), wrong),
-                RemovalReason::Replaced => notes.saw(Situation::EvacuatingReplaced),
-                RemovalReason::Expired => notes.saw(Situation::EvacuatingExpired),
+                RemovalReason::Replaced => notes.met(Situation::EvacuatingReplaced),
+                RemovalReason::Expired => notes.met(Situation::EvacuatingExpired),
                 RemovalReason::Removed => {
                     let over = record.expires_at <= scene.decision.at + 2 * scene.clock_slack;
                     let ended = !scene.truth.is_live(by.instance_guid);

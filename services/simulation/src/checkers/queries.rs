@@ -4,7 +4,7 @@ use bbs::Query;
 use projections::{Observed, World};
 use schemas::{Position, Refusal};
 
-use super::{Checkers, Notes};
+use crate::checkers::{Checkers, Notes};
 use crate::invariants::Invariant as I;
 
 impl Checkers {

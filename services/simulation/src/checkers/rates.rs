@@ -12,9 +12,10 @@ use schemas::message::{PlacementOutcome, Report, Stop};
 use schemas::names::{CellId, ProcessGuid};
 use schemas::{ActualLrpKey, Place, Subject, Timestamp};
 
-use super::{Checkers, Notes};
+use crate::checkers::{Checkers, Notes};
 use crate::invariants::Invariant as I;
-use crate::nodes::{Life, NodeEffect};
+use crate::machine::NodeEffect;
+use crate::shape::Life;
 
 /// Time within which repetitions are counted.
 const WINDOW: Duration = Duration::from_secs(10);

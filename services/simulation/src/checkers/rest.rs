@@ -18,14 +18,16 @@ use schemas::spec::ClientCommand;
 use schemas::{ActualLrpKey, Entry, Place, Position, Timestamp};
 use scripted::Scripted;
 
-use super::{Checkers, tables};
-use crate::asked::{Asked, Response, Wanted, desired};
+use crate::checkers::{Checkers, tables};
 use crate::cluster::Cluster;
 use crate::coverage::Situation;
+use crate::generate::rollouts;
 use crate::invariants::{Invariant as I, Violation};
 use crate::journal::SimJournal;
-use crate::nodes::{Node, cell_id};
-use crate::{racks, rollouts, walls};
+use crate::layout;
+use crate::layout::cell_id;
+use crate::requests::{Request, Requests, Response, desired};
+use crate::shape::Node;
 
 /// Number of observations of work in progress, and the interval between two of them.
 const OBSERVATIONS: usize = 20;
@@ -82,12 +84,12 @@ impl Cluster {
             self.violated(I::Quiet, format!("{leaders:?} BBSs and auctioneers lead at rest"));
         }
         self.checkers.check_rest(&self.cells, self.now);
-        self.checkers.check_requests(&self.wanted);
+        self.checkers.check_requests(&self.requests);
         let violations = match entries(&self.journal) {
             Ok(entries) => {
                 let mut violations = self.different_worlds(&entries);
                 let Self { projectors, checkers, .. } = self;
-                violations.extend(tables::check(&entries, projectors, &mut |seen| checkers.saw(seen)));
+                violations.extend(tables::check(&entries, projectors, &mut |seen| checkers.met(seen)));
                 violations
             }
             Err(violation) => vec![violation],
@@ -264,31 +266,31 @@ impl Checkers {
             let fits = |cell: &&usize| {
                 let id = cell_id(**cell);
                 constraint.mismatch(&self.shape.cell(**cell).offer()).is_none()
-                    && walls::are_kept(&constraint.isolation, &id)
-                    && racks::unmet(constraint, &id).is_none()
+                    && layout::meets_isolation(&constraint.isolation, &id)
+                    && layout::unmet(constraint, &id).is_none()
                     && only.is_none_or(|only| *only == id)
                     && self.world.cell(&id).is_some_and(|cell| !cell.cordoned)
                     && free(**cell).fits(size)
             };
             // Limits per cell or rack depend on the other instances of the process.
-            if live.iter().any(|cell| fits(&cell)) && !racks::is_limited(constraint) {
+            if live.iter().any(|cell| fits(&cell)) && !layout::is_limited(constraint) {
                 idle.insert(format!("{work:?} waits since {since}"));
             } else {
                 waits = true;
             }
         }
         if waits {
-            self.coverage.saw(Situation::BlockedAtRest);
+            self.coverage.met(Situation::BlockedAtRest);
         }
         idle
     }
 
     /// Compares answers to clients with the log, and their commands with the desired processes.
-    fn check_requests(&mut self, wanted: &Wanted) {
+    fn check_requests(&mut self, requests: &Requests) {
         let mut in_order: BTreeMap<(Position, String, u64), &ClientCommand> = BTreeMap::new();
-        for (request, asked) in wanted.asked() {
+        for (request, asked) in requests.all() {
             let carried_out = self.log.carried_out(request);
-            let wrong = match asked.told {
+            let wrong = match asked.answer {
                 // A repeated dispatch is answered with the first one.
                 Response::Done(ack) => {
                     !is_domain(asked)
@@ -297,17 +299,17 @@ impl Checkers {
                         })
                 }
                 Response::Refused(_) => asked.copies <= 1 && !carried_out.is_empty(),
-                Response::Nothing => false,
+                Response::Unanswered => false,
             };
             if wrong {
                 let detail = format!(
                     "request {request} was answered {:?}, and the log has {carried_out:?}",
-                    asked.told
+                    asked.answer
                 );
                 self.violations.push(Violation { invariant: I::ToldTrue, detail });
             }
-            if asked.copies > 1 && !carried_out.is_empty() && matches!(asked.told, Response::Done(_)) {
-                self.coverage.saw(Situation::RequestRepeated);
+            if asked.copies > 1 && !carried_out.is_empty() && matches!(asked.answer, Response::Done(_)) {
+                self.coverage.met(Situation::RequestRepeated);
             }
             for one in carried_out {
                 in_order.insert((one.position, one.aggregate.clone(), one.version), &asked.command);
@@ -330,11 +332,11 @@ impl Checkers {
     }
 }
 
-const fn is_domain(asked: &Asked) -> bool {
+const fn is_domain(asked: &Request) -> bool {
     matches!(asked.command, ClientCommand::DomainUpsert { .. })
 }
 
-fn has_key(asked: &Asked) -> bool {
+fn has_key(asked: &Request) -> bool {
     matches!(&asked.command, ClientCommand::ParameterisedDispatch { dispatch, .. } if dispatch.key.is_some())
 }
 

@@ -8,10 +8,10 @@ use schemas::Timestamp;
 use schemas::message::Heartbeat;
 use schemas::names::{CellId, Incarnation};
 
-use super::Notes;
+use crate::checkers::Notes;
 use crate::coverage::Situation;
 use crate::invariants::Invariant as I;
-use crate::nodes::{Life, presence};
+use crate::shape::{Life, presence};
 
 /// Forward steps of a clock that a BBS does not notice, twice.
 fn unnoticed_steps() -> Duration {
@@ -92,7 +92,7 @@ impl Signs {
         let silent = present.iter().filter(|cell| self.received_age(bbs, cell, now) >= limit).count();
         let together = silent >= 2 && silent * 2 > present.len();
         if together {
-            notes.saw(Situation::LostTogether);
+            notes.met(Situation::LostTogether);
         }
         let wait = if together { limit + presence().mass_loss_wait } else { limit };
         let long = silence + clock_slack.min(unnoticed_steps()) >= wait;

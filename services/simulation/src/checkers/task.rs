@@ -8,8 +8,8 @@ use schemas::names::TaskGuid;
 use schemas::stamp::Actor;
 use schemas::task::{self, Outcome};
 
-use super::calls::Calls;
-use super::{Notes, Scene};
+use crate::checkers::calls::Calls;
+use crate::checkers::{Notes, Scene};
 use crate::coverage::Situation;
 use crate::invariants::Invariant as I;
 
@@ -94,19 +94,19 @@ fn check_outcome(
 ) -> (I, bool) {
     match (&scene.decision.actor, outcome, by) {
         (Actor::Cell(_), Outcome::Succeeded { result }, Some(by)) => {
-            notes.saw(Situation::TaskSucceeded);
+            notes.met(Situation::TaskSucceeded);
             let ended = scene.truth.ended(by.instance_guid);
             (I::OutcomeTrue, matches!(ended, Some(RunResult::Succeeded { result: truth }) if truth == result))
         }
         (Actor::Cell(_), Outcome::Failed { reason }, Some(by)) => {
             let timed_out = reason == machine::EVACUATION_TIMED_OUT;
             if timed_out {
-                notes.saw(Situation::EvacuationTimedOut);
+                notes.met(Situation::EvacuationTimedOut);
             }
             (I::OutcomeTrue, timed_out || has_failed(by, reason, scene))
         }
         (Actor::Bbs(_), Outcome::Failed { reason }, by) if reason == machine::CELL_DISAPPEARED => {
-            notes.saw(Situation::InstanceLost);
+            notes.met(Situation::InstanceLost);
             (I::CellsLost, by.is_some_and(|by| scene.is_lost(by)))
         }
         _ => (I::OutcomeTrue, true),

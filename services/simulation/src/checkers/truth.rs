@@ -9,7 +9,7 @@ use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Timestamp};
 use scripted::{ActionEvent, ActionEventKind, Scripted};
 
-use super::Notes;
+use crate::checkers::Notes;
 use crate::coverage::Situation;
 use crate::invariants::Invariant as I;
 
@@ -59,7 +59,7 @@ impl Truth {
                 self.started.insert(*guid);
                 self.live.insert(*guid, (work.clone(), cell));
                 if self.count(work, *at, true) > 1 {
-                    notes.saw(Situation::Crowd);
+                    notes.met(Situation::Crowd);
                 }
             }
             ActionEventKind::Ended(result) => {

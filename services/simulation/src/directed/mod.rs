@@ -19,12 +19,13 @@ use rep::reconcile::evacuation::{EvacuatingLrp, Instance};
 use rep::reconcile::{Holder, lrp, task};
 use schemas::names::ProcessGuid;
 
-use super::faults::Faults;
-use super::nodes::{Node, Shape};
-use super::plan::{Act, Plan};
-use super::workload::{Ask, Work, domain};
-
 use self::processes::Case;
+
+use crate::act::Act;
+use crate::plan::Plan;
+use crate::rates::Faults;
+use crate::shape::{Node, Shape};
+use crate::work::{Ask, Work, domain};
 
 /// Cell whose rep is to meet the row.
 const ALPHA: usize = 0;

@@ -6,9 +6,9 @@ use rep::reconcile::Holder::{Alpha, Omega};
 use rep::reconcile::evacuation::{EvacuatingLrp, Instance};
 use rep::reconcile::lrp;
 
-use super::{ALPHA, BETA, FIRST, OMEGA, Scene, web};
-use crate::plan::Act;
-use crate::workload::Ask;
+use crate::act::Act;
+use crate::directed::{ALPHA, BETA, FIRST, OMEGA, Scene, web};
+use crate::work::Ask;
 
 /// Container of ALPHA, and the records.
 #[derive(Clone, Copy)]

@@ -6,9 +6,9 @@ use rep::reconcile::Holder::{Alpha, Omega};
 use rep::reconcile::task::{Container, Task};
 use schemas::names::TaskGuid;
 
-use super::{ALPHA, BETA, FIRST, OMEGA, Scene};
-use crate::plan::Act;
-use crate::workload::{Ask, Owner};
+use crate::act::Act;
+use crate::directed::{ALPHA, BETA, FIRST, OMEGA, Scene};
+use crate::work::{Ask, Owner};
 
 impl Scene {
     pub(super) fn task(&mut self, container: Container, record: Task) {

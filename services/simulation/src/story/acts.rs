@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use super::words;
-use super::{asks, evaluations};
-use crate::nodes::{Node, Shape, cell_id};
-use crate::plan::Act;
 use scenario::words::{Bad, Time, Words};
+
+use crate::act::Act;
+use crate::layout::cell_id;
+use crate::shape::{Node, Shape};
+use crate::story::{asks, evaluations, words};
 
 /// First words of all acts.
 const KNOWN: &str = "something that happens: desire, scale, describe, deploy, activate, restart, policy, rollout, remove, retire, exec, run task, cancel, resolve, domain, evacuate, \

@@ -10,12 +10,12 @@ use schemas::priority::Priority;
 use schemas::refusal::Code;
 use schemas::spec::PeriodicAction;
 
-use super::rolling;
-use crate::plan::{Act, Answer};
-use crate::racks::Asks;
-use crate::walls::Walls;
-use crate::workload::{Ask, Often, Owner, Work, domain, other_domain};
 use scenario::words::{Bad, Quoted, Time, Words, duration};
+
+use crate::act::{Act, Answer};
+use crate::rules::{IsolationRule, RackRule};
+use crate::story::rolling;
+use crate::work::{Ask, Often, Owner, Work, domain, other_domain};
 
 /// Default time for which a client waits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -141,7 +141,7 @@ impl fmt::Display for Options<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = Work::usual();
         let Work { create, start, run, exit, result, ignores_term, hangs, fails, .. } = self.0;
-        let Work { unhealthy, memory_mb, stack, tag, asks, walls, priority, .. } = self.0;
+        let Work { unhealthy, memory_mb, stack, tag, racks, isolation, priority, .. } = self.0;
         let time = |f: &mut fmt::Formatter<'_>, name: &str, time: Duration, usual: Duration| {
             if time == usual { Ok(()) } else { write!(f, " {name}={}", Time(time)) }
         };
@@ -168,8 +168,8 @@ impl fmt::Display for Options<'_> {
         if *tag {
             f.write_str(" tag")?;
         }
-        asks.map_or(Ok(()), |asks| write!(f, " asks={}", asks.name()))?;
-        walls.map_or(Ok(()), |walls| write!(f, " isolation={}", walls.name()))?;
+        racks.map_or(Ok(()), |rule| write!(f, " asks={}", rule.name()))?;
+        isolation.map_or(Ok(()), |rule| write!(f, " isolation={}", rule.name()))?;
         priority.map_or(Ok(()), |priority| write!(f, " priority={priority}"))
     }
 }
@@ -398,13 +398,13 @@ fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
     } else if let Some(mut value) = words.take_option("stack") {
         work.stack = Some(value.name("the name of a stack")?);
     } else if let Some(mut value) = words.take_option("asks") {
-        let known = |word: &str| Asks::NAMES.iter().find(|(_, name)| *name == word);
-        let expected = format!("a value of asks: {}", Asks::NAMES.map(|(_, name)| name).join(", "));
-        work.asks = Some(value.read(&expected, known)?.0);
+        let known = |word: &str| RackRule::NAMES.iter().find(|(_, name)| *name == word);
+        let expected = format!("a value of asks: {}", RackRule::NAMES.map(|(_, name)| name).join(", "));
+        work.racks = Some(value.read(&expected, known)?.0);
     } else if let Some(mut value) = words.take_option("isolation") {
-        let known = |word: &str| Walls::NAMES.iter().find(|(_, name)| *name == word);
-        let expected = format!("isolation: {}", Walls::NAMES.map(|(_, name)| name).join(", "));
-        work.walls = Some(value.read(&expected, known)?.0);
+        let known = |word: &str| IsolationRule::NAMES.iter().find(|(_, name)| *name == word);
+        let expected = format!("isolation: {}", IsolationRule::NAMES.map(|(_, name)| name).join(", "));
+        work.isolation = Some(value.read(&expected, known)?.0);
     } else if let Some(mut value) = words.take_option("priority") {
         work.priority = Some(priority(&mut value)?);
     } else if words.take("ignores-term") {

@@ -7,12 +7,13 @@ use schemas::actual::StopReason;
 use schemas::ended::EndKind;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 
-use super::asks::instance;
-use super::evaluations::{self, Evaluated};
-use super::rolling::{name_in, named};
-use super::words;
-use crate::nodes::Shape;
 use scenario::words::{Bad, Quoted, Time, Words};
+
+use crate::shape::Shape;
+use crate::story::asks::instance;
+use crate::story::evaluations::Evaluated;
+use crate::story::rolling::{name_in, named};
+use crate::story::{evaluations, words};
 
 /// Expectation from a time on.
 #[derive(Clone, Debug, PartialEq, Eq)]

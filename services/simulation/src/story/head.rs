@@ -3,10 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::faults::Faults;
-use crate::nodes::{Replicas, Shape};
-use crate::plan::Plan;
 use scenario::words::{Bad, Time, Words};
+
+use crate::journal::Replicas;
+use crate::plan::Plan;
+use crate::rates::Faults;
+use crate::shape::Shape;
 
 /// Maximum number of nodes of a kind.
 const NODES: usize = 64;

@@ -12,7 +12,7 @@ use schemas::query::{
     InstanceState, LrpRow, QuarantinedEntries, TaskRow,
 };
 
-use super::expect::{What, Where};
+use crate::story::expect::{What, Where};
 
 /// Rows of a cluster at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,20 +27,20 @@ pub struct Facts {
     /// Evaluations, without those that ended long ago.
     pub evaluations: Vec<EvaluationRow>,
     /// Tasks whose owners gave a final answer.
-    pub told: BTreeSet<TaskGuid>,
+    pub answered: BTreeSet<TaskGuid>,
 }
 
 impl Facts {
     /// Returns the rows of a World.
     #[must_use]
-    pub fn of(world: &World, now: Timestamp, told: BTreeSet<TaskGuid>) -> Self {
+    pub fn from_world(world: &World, now: Timestamp, answered: BTreeSet<TaskGuid>) -> Self {
         let all = Filter { all: true, ..Filter::default() };
         let every = Filter::default();
         let observed = Observed {
             bbs: ServiceId::new("story").expect("legal"),
             now,
             durability: String::new(),
-            history_limit: crate::nodes::HISTORY,
+            history_limit: crate::shape::HISTORY,
             refused_transitions: 0,
             log: None,
             quarantined_entries: QuarantinedEntries::default(),
@@ -55,7 +55,7 @@ impl Facts {
             tasks: queries::tasks(world, &every, &observed).expect(none).rows,
             cells: queries::cells(world, &every, &observed).expect(none).rows,
             evaluations: queries::evaluations(world, &every, &observed).expect(none).rows,
-            told,
+            answered,
         }
     }
 
@@ -217,7 +217,7 @@ impl What {
                 so(right, || task_line(row))
             }
             Self::Cell(cell, state) => facts.cell_is(cell, state),
-            Self::Owner { task, told } => so(facts.told.contains(task) == *told, || {
+            Self::Owner { task, told } => so(facts.answered.contains(task) == *told, || {
                 format!("the owner of {task} was {}told", if *told { "not " } else { "" })
             }),
             Self::Evaluation(evaluated) => evaluated.judge(&facts.evaluations),

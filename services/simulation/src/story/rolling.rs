@@ -8,8 +8,9 @@ use schemas::policy::{
 };
 use schemas::process::RolloutControl;
 
-use crate::workload::Rolls;
 use scenario::words::{Bad, Time, Words};
+
+use crate::work::Rolls;
 
 const STEERS: [(&str, RolloutControl); 3] = [
     ("pause", RolloutControl::Pause),

@@ -1,4 +1,5 @@
-use super::*;
+use crate::plan::Plan;
+use crate::story::Story;
 
 #[test]
 fn a_plan_is_read_as_it_is_written() {

@@ -3,10 +3,11 @@
 use std::str::FromStr;
 
 use scenario::words::Words;
+
+use crate::layout;
+use crate::shape::{Node, Shape};
 pub use scenario::words::{Bad, Time};
 use schemas::names::CellId;
-
-use crate::nodes::{self, Node, Shape};
 
 /// Parses a cell. Returns its number from 0.
 pub(super) fn cell(words: &mut Words, shape: Shape) -> Result<usize, Bad> {
@@ -16,7 +17,7 @@ pub(super) fn cell(words: &mut Words, shape: Shape) -> Result<usize, Bad> {
 
 /// Parses the id of a cell.
 pub(super) fn cell_id(words: &mut Words, shape: Shape) -> Result<CellId, Bad> {
-    cell(words, shape).map(nodes::cell_id)
+    cell(words, shape).map(layout::cell_id)
 }
 
 /// Parses the name of a service.

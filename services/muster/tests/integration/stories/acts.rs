@@ -10,10 +10,10 @@ use schemas::process::RolloutControl;
 use schemas::refusal::Code;
 use schemas::spec::PeriodicAction;
 use serde_json::json;
-use simulation::nodes::{Node, cell_id};
-use simulation::plan::{Act, Answer};
+use simulation::act::{Act, Answer};
 use simulation::story::newest;
-use simulation::workload::{self, Ask};
+use simulation::work::{self, Ask};
+use simulation::{layout::cell_id, shape::Node};
 
 use super::stage::{Delayed, Stage};
 use super::work::{self, spec};
@@ -162,7 +162,7 @@ impl Stage {
         // A desire of an existing process must be refused, but `muster apply` would update the process.
         let is_refused_desire =
             answer.is_some() && matches!(ask, Ask::Desire { .. } | Ask::DesireGlobal { .. });
-        let by_command_line = *domain == workload::domain() && !is_refused_desire;
+        let by_command_line = *domain == work::domain() && !is_refused_desire;
         let (told, said) =
             if by_command_line { self.command(domain, ask) } else { self.request(domain, ask) };
         assert_eq!(told, Some(answer.unwrap_or(Answer::Done)), "{act}: {said}");

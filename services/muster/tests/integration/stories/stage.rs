@@ -7,9 +7,9 @@ use client::{Client, ListFilter, Target};
 use schemas::attributes;
 use schemas::names::{ClientName, Domain};
 use schemas::query::{InstanceRow, InstanceState, TaskState};
-use simulation::nodes::{Node, Shape};
-use simulation::plan::{Act, Plan};
+use simulation::shape::{Node, Shape};
 use simulation::story::Facts;
+use simulation::{act::Act, plan::Plan};
 use tokio::runtime::Runtime;
 
 use super::owner::Owner;

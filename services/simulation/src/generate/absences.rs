@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use schemas::names::ProcessGuid;
 
-use super::nodes::{Node, Shape};
-use super::plan::Act;
-use super::rng::Rng;
-use super::workload::{Ask, Work, domain};
+use crate::act::Act;
+use crate::rng::Rng;
+use crate::shape::{Node, Shape};
+use crate::work::{Ask, Work, domain};
 
 /// Time after which a silent cell is lost.
 const KNOWN: Duration = Duration::from_secs(18);
@@ -15,7 +15,7 @@ const KNOWN: Duration = Duration::from_secs(18);
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// Draws removals and scale changes during each longer absence in a plan.
-pub(super) fn during(rng: &mut Rng, acts: &[(Duration, Act)]) -> Vec<(Duration, Act)> {
+pub(crate) fn during(rng: &mut Rng, acts: &[(Duration, Act)]) -> Vec<(Duration, Act)> {
     let mut more = vec![];
     for (at, act) in acts {
         let Some(spare) = absence(act).and_then(|time| time.checked_sub(KNOWN)) else { continue };
@@ -64,7 +64,7 @@ const fn absence(act: &Act) -> Option<Duration> {
 /// Draws a plan with one absent cell, and its time of peace. In some plans the removed processes are
 /// forgotten before the cell is back. Their containers then run until the domain is fresh, or until a client
 /// removes the process again.
-pub(super) fn drawn(rng: &mut Rng, shape: Shape) -> (Vec<(Duration, Act)>, Duration) {
+pub(crate) fn drawn(rng: &mut Rng, shape: Shape) -> (Vec<(Duration, Act)>, Duration) {
     let seconds = Duration::from_secs;
     let long = rng.chance(300);
     let cell = rng.place(shape.cells).unwrap_or(0);

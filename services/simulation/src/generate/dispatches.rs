@@ -7,9 +7,9 @@ use schemas::definition::Overflow;
 use schemas::names::{DispatchKey, ParameterisedGuid};
 use schemas::priority::Priority;
 
-use crate::plan::Act;
+use crate::act::Act;
 use crate::rng::Rng;
-use crate::workload::{Ask, Work, domain};
+use crate::work::{Ask, Work, domain};
 
 /// Runs with parameterised tasks, per thousand.
 const PERMILLE: u64 = 500;
@@ -22,7 +22,7 @@ const NAMES: u64 = 3;
 
 /// Draws the commands of clients until peace.
 #[must_use]
-pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+pub(crate) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
         return vec![];
     }

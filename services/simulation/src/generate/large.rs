@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use schemas::names::{ProcessGuid, TaskGuid};
 
-use super::plan::Act;
-use super::rng::Rng;
-use super::workload::{Ask, Owner, Work, domain};
+use crate::act::Act;
+use crate::rng::Rng;
+use crate::work::{Ask, Owner, Work, domain};
 
 /// Plans of this kind, per thousand.
-pub(super) const PERMILLE: u64 = 12;
+pub(crate) const PERMILLE: u64 = 12;
 
 /// Number of tasks with large results. Their reports do not fit into one message.
 const TASKS: u64 = 60;
 
 /// Draws the commands, and the time of peace.
-pub(super) fn drawn(rng: &mut Rng) -> (Vec<(Duration, Act)>, Duration) {
+pub(crate) fn drawn(rng: &mut Rng) -> (Vec<(Duration, Act)>, Duration) {
     let seconds = Duration::from_secs;
     let mut acts = vec![];
     match rng.below(3) {

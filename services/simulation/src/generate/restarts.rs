@@ -5,9 +5,9 @@ use std::time::Duration;
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::policy::{RestartCondition, RestartPolicy};
 
-use crate::plan::Act;
+use crate::act::Act;
 use crate::rng::Rng;
-use crate::workload::{Ask, Work, domain};
+use crate::work::{Ask, Work, domain};
 
 /// Runs with such processes, per thousand.
 const PERMILLE: u64 = 600;
@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_millis(700);
 
 /// Draws commands about three processes until peace.
 #[must_use]
-pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+pub(crate) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
         return vec![];
     }

@@ -6,9 +6,9 @@ use schemas::names::{DefinitionId, Domain, ProcessGuid};
 use schemas::policy::{FailureAction, Parallelism, Ratio, UpdateOrder, UpdatePolicy};
 use schemas::process::RolloutControl;
 
-use crate::plan::Act;
+use crate::act::Act;
 use crate::rng::Rng;
-use crate::workload::{Ask, Rolls, Work, domain};
+use crate::work::{Ask, Rolls, Work, domain};
 
 /// Runs with rollouts, per thousand.
 const PERMILLE: u64 = 600;
@@ -24,14 +24,14 @@ const RUNS_BRIEFLY: u64 = 10;
 const TICK: Duration = Duration::from_millis(400);
 
 /// Number of definitions of a process.
-pub(super) const DEFINITIONS: u64 = 14;
+pub(crate) const DEFINITIONS: u64 = 14;
 
 /// Id of the working definition that clients deploy at peace.
 const MENDED: &str = "mended";
 
 /// Draws commands about two processes until peace.
 #[must_use]
-pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+pub(crate) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
         return vec![];
     }
@@ -58,7 +58,7 @@ pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
 /// Draws commands about a process that rolls back to a failing definition. The definition was healthy because
 /// it ran for a moment, and the rollback has a longer monitor. A client continues from there.
 #[must_use]
-pub(super) fn back_to_what_fails(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+pub(crate) fn back_to_what_fails(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(BACK_PERMILLE) {
         return vec![];
     }
@@ -133,7 +133,7 @@ fn deploy(rng: &mut Rng, process: ProcessGuid, patient: bool) -> Ask {
     Ask::Deploy { process, definition: definition(number), work: work(number), rolls }
 }
 
-pub(super) fn work(number: u64) -> Work {
+pub(crate) fn work(number: u64) -> Work {
     let millis = Duration::from_millis;
     let work = Work::usual();
     match number {
@@ -150,7 +150,7 @@ pub(super) fn work(number: u64) -> Work {
     }
 }
 
-pub(super) fn rolls(rng: &mut Rng, patient: bool) -> Rolls {
+pub(crate) fn rolls(rng: &mut Rng, patient: bool) -> Rolls {
     let usual = UpdatePolicy::default_update();
     let order = if rng.chance(350) { UpdateOrder::StopFirst } else { UpdateOrder::StartFirst };
     let parallelism = match rng.below(6) {
@@ -188,7 +188,7 @@ pub(super) fn rolls(rng: &mut Rng, patient: bool) -> Rolls {
 }
 
 /// Adds limits of shown ended containers to some deployments.
-pub(super) fn limit_histories(acts: &mut [(Duration, Act)], rng: &mut Rng) {
+pub(crate) fn limit_histories(acts: &mut [(Duration, Act)], rng: &mut Rng) {
     for (_, act) in acts {
         if let Act::Ask { ask: Ask::Deploy { rolls: Some(rolls), .. }, .. } = act {
             rolls.history = rng.chance(400).then(|| u32_below(rng, 5));
@@ -197,7 +197,7 @@ pub(super) fn limit_histories(acts: &mut [(Duration, Act)], rng: &mut Rng) {
 }
 
 /// Returns working definitions for most processes that were rolled out, for peace.
-pub(super) fn mending(processes: &[(ProcessGuid, Domain)], rng: &mut Rng) -> Vec<(Domain, Ask)> {
+pub(crate) fn mending(processes: &[(ProcessGuid, Domain)], rng: &mut Rng) -> Vec<(Domain, Ask)> {
     let deploy = |process: &ProcessGuid| {
         let definition = DefinitionId::new(MENDED).expect("a name");
         let rolls = Rolls { min_running: Some(0), ..Rolls::usual() };
@@ -209,7 +209,7 @@ pub(super) fn mending(processes: &[(ProcessGuid, Domain)], rng: &mut Rng) -> Vec
 }
 
 /// Returns `true` if clients deploy the definition at peace.
-pub(super) fn is_mended(id: &DefinitionId) -> bool {
+pub(crate) fn is_mended(id: &DefinitionId) -> bool {
     id.as_str() == MENDED
 }
 

@@ -33,7 +33,7 @@ impl ClientRequest {
 /// Last answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
-    Nothing,
+    Unanswered,
     Done(Ack),
     /// Another copy of the command may be carried out nevertheless.
     Refused(Code),
@@ -41,57 +41,23 @@ pub enum Response {
 
 /// Request with its answer.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Request {
     pub command: ClientCommand,
-    pub told: Response,
+    pub answer: Response,
     /// Number of copies that were sent.
     pub copies: u32,
 }
 
-impl Asked {
-    /// Returns the process whose number of instances the command sets, and the number.
-    #[must_use]
-    pub fn wants(&self) -> Option<(&ProcessGuid, u32)> {
-        match &self.command {
-            ClientCommand::LrpDesire(lrp) => {
-                let all = if lrp.mode == Mode::Global { u32::MAX } else { lrp.instances };
-                Some((&lrp.process_guid, all))
-            }
-            ClientCommand::LrpUpdate { process_guid, update, .. } => Some((process_guid, update.instances?)),
-            ClientCommand::LrpRemove { process_guid } => Some((process_guid, 0)),
-            ClientCommand::LrpRetire { .. }
-            | ClientCommand::PeriodicDesire(_)
-            | ClientCommand::PeriodicUpdate(_)
-            | ClientCommand::PeriodicAction { .. }
-            | ClientCommand::ParameterisedDesire(_)
-            | ClientCommand::ParameterisedUpdate(_)
-            | ClientCommand::ParameterisedDispatch { .. }
-            | ClientCommand::ParameterisedWithdraw { .. }
-            | ClientCommand::ParameterisedRemove { .. }
-            | ClientCommand::LrpActivate { .. }
-            | ClientCommand::LrpRestart { .. }
-            | ClientCommand::LrpSteer { .. }
-            | ClientCommand::LrpRetry { .. }
-            | ClientCommand::InstanceExec { .. }
-            | ClientCommand::TaskRetry { .. }
-            | ClientCommand::DomainUpsert { .. }
-            | ClientCommand::TaskDesire(_)
-            | ClientCommand::TaskCancel { .. }
-            | ClientCommand::TaskResolve { .. } => None,
-        }
-    }
-}
-
 /// Requests of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    asked: BTreeMap<RequestId, Asked>,
+pub struct Requests {
+    all: BTreeMap<RequestId, Request>,
     requests: u64,
 }
 
-impl Wanted {
+impl Requests {
     /// Creates a request with a new request id.
-    pub fn around(
+    pub fn create(
         &mut self,
         domain: Domain,
         command: ClientCommand,
@@ -105,21 +71,21 @@ impl Wanted {
         let envelope = Envelope { request_id, expect_version, reason, ..Envelope::default() };
         let request =
             ClientRequest { domain, envelope, command: command.clone(), until: now + patience, tries: 0 };
-        self.asked.insert(request.id(), Asked { command, told: Response::Nothing, copies: 0 });
+        self.all.insert(request.id(), Request { command, answer: Response::Unanswered, copies: 0 });
         request
     }
 
     /// Counts a copy of a request.
-    pub fn copied(&mut self, request: &ClientRequest) {
-        if let Some(asked) = self.asked.get_mut(&request.id()) {
+    pub fn count_copy(&mut self, request: &ClientRequest) {
+        if let Some(asked) = self.all.get_mut(&request.id()) {
             asked.copies += 1;
         }
     }
 
     /// Records an answer.
-    pub fn told(&mut self, request: &ClientRequest, told: Response) {
-        if let Some(asked) = self.asked.get_mut(&request.id()) {
-            asked.told = told;
+    pub fn record_answer(&mut self, request: &ClientRequest, answer: Response) {
+        if let Some(asked) = self.all.get_mut(&request.id()) {
+            asked.answer = answer;
         }
     }
 
@@ -131,15 +97,15 @@ impl Wanted {
 
     /// Returns the answer to a request.
     #[must_use]
-    pub fn known_of(&self, request: &RequestId) -> Option<Response> {
-        self.asked.get(request).map(|asked| asked.told)
+    pub fn answer_to(&self, request: &RequestId) -> Option<Response> {
+        self.all.get(request).map(|asked| asked.answer)
     }
 
     /// Returns `true` if a command scales a global process, which the BBS refuses.
     #[must_use]
     pub fn scales_global(&self, command: &ClientCommand) -> bool {
         let ClientCommand::LrpUpdate { process_guid, update, .. } = command else { return false };
-        let is_global = |asked: &Asked| match &asked.command {
+        let is_global = |asked: &Request| match &asked.command {
             ClientCommand::LrpDesire(lrp) => lrp.mode == Mode::Global && lrp.process_guid == *process_guid,
             ClientCommand::LrpUpdate { .. }
             | ClientCommand::PeriodicDesire(_)
@@ -163,12 +129,12 @@ impl Wanted {
             | ClientCommand::TaskCancel { .. }
             | ClientCommand::TaskResolve { .. } => false,
         };
-        update.instances.is_some() && self.asked.values().any(is_global)
+        update.instances.is_some() && self.all.values().any(is_global)
     }
 
     /// Returns all requests.
-    pub fn asked(&self) -> impl Iterator<Item = (&RequestId, &Asked)> {
-        self.asked.iter()
+    pub fn all(&self) -> impl Iterator<Item = (&RequestId, &Request)> {
+        self.all.iter()
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use schemas::names::{ProcessGuid, TaskGuid};
 use schemas::priority::Priority;
 
-use crate::plan::Act;
+use crate::act::Act;
 use crate::rng::Rng;
-use crate::workload::{Ask, Owner, Work, domain};
+use crate::work::{Ask, Owner, Work, domain};
 
 /// Runs with preemption, per thousand.
 const PERMILLE: u64 = 500;
@@ -15,7 +15,7 @@ const PERMILLE: u64 = 500;
 const FULL_PERMILLE: u64 = 500;
 
 /// Draws the acts of operators and clients until peace.
-pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+pub(crate) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
         return vec![];
     }

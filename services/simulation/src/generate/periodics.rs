@@ -7,10 +7,10 @@ use schemas::definition::Overlap;
 use schemas::names::PeriodicGuid;
 use schemas::spec::PeriodicAction;
 
-use crate::nodes::{Node, Shape};
-use crate::plan::Act;
+use crate::act::Act;
 use crate::rng::Rng;
-use crate::workload::{Ask, Often, Work, domain};
+use crate::shape::{Node, Shape};
+use crate::work::{Ask, Often, Work, domain};
 
 /// Runs with periodic tasks, per thousand.
 const PERMILLE: u64 = 500;
@@ -26,7 +26,7 @@ const DOWNTIME_PERMILLE: u64 = 120;
 
 /// Draws a downtime of all BBSs that delays launches, and the time of peace.
 #[must_use]
-pub(super) fn downtime(
+pub(crate) fn downtime(
     rng: &mut Rng,
     shape: Shape,
     acts: &[(Duration, Act)],
@@ -43,7 +43,7 @@ pub(super) fn downtime(
 
 /// Draws the commands of clients until peace.
 #[must_use]
-pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+pub(crate) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
         return vec![];
     }

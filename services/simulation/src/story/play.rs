@@ -6,24 +6,27 @@ use std::time::Duration;
 use schemas::names::RequestId;
 use schemas::subject::Position;
 
-use super::expect::{Expect, When};
-use super::judge::Facts;
-use crate::asked::Response;
-use crate::cluster::{Cluster, START};
-use crate::invariants::{Invariant, Violation};
-use crate::plan::{Act, Answer, Plan};
 use scenario::words::Time;
+
+use crate::act::{Act, Answer};
+use crate::cluster::Cluster;
+use crate::invariants::{Invariant, Violation};
+use crate::plan::Plan;
+use crate::requests::Response;
+use crate::shape::START;
+use crate::story::expect::{Expect, When};
+use crate::story::judge::Facts;
 
 /// Event of a run, for output.
 #[derive(Clone, Copy, Debug)]
-pub enum Seen<'a> {
+pub enum RunEvent<'a> {
     Act(&'a Act),
     /// A client got an answer.
     Answered(&'a Act, Response),
     /// The log has a new message.
     Stored(Position, &'a [u8]),
     /// An expectation is met.
-    Kept(&'a Expect),
+    Met(&'a Expect),
     /// An expectation is not met, or an invariant is violated.
     Violation(&'a Violation),
     /// End of all faults, with the rows of the log.
@@ -31,10 +34,10 @@ pub enum Seen<'a> {
 }
 
 /// Receiver of the events of a run.
-type Tell<'a> = &'a mut dyn FnMut(Duration, Seen<'_>);
+type EventSink<'a> = &'a mut dyn FnMut(Duration, RunEvent<'_>);
 
 /// Remaining expectations of a plan.
-struct Telling<'a> {
+struct StoryRun<'a> {
     acts: &'a [(Duration, Act)],
     /// Number of reported acts.
     acted: usize,
@@ -46,7 +49,7 @@ struct Telling<'a> {
     /// Clients with an expected answer.
     asked: Vec<(RequestId, &'a Act)>,
     /// Number of reported final answers of owners.
-    told: usize,
+    answered: usize,
 }
 
 /// Current expectation.
@@ -59,40 +62,40 @@ struct Open<'a> {
 
 impl Cluster {
     /// Runs a plan until all faults end.
-    pub(crate) fn tell_story(&mut self, plan: &Plan, tell: Tell<'_>) {
-        let mut telling = Telling {
+    pub(crate) fn play(&mut self, plan: &Plan, sink: EventSink<'_>) {
+        let mut run = StoryRun {
             acts: &plan.acts,
             acted: 0,
             position: Position(0),
             expects: plan.expects.iter().collect(),
             open: vec![],
             asked: vec![],
-            told: 0,
+            answered: 0,
         };
         loop {
-            let moment = START + telling.next_moment().unwrap_or(plan.peace_at).min(plan.peace_at);
+            let moment = START + run.next_moment().unwrap_or(plan.peace_at).min(plan.peace_at);
             while self.next(moment) {
-                telling.look(self, tell);
+                run.observe_step(self, sink);
             }
             self.until(moment);
-            telling.at(moment.since(START), self, tell);
+            run.advance(moment.since(START), self, sink);
             if moment >= START + plan.peace_at {
                 break;
             }
         }
-        telling.unanswered(self, tell);
+        run.report_unanswered(self, sink);
         if !plan.expects.is_empty() || !plan.acts.is_empty() {
-            tell(plan.peace_at, Seen::Peace(&self.facts()));
+            sink(plan.peace_at, RunEvent::Peace(&self.facts()));
         }
     }
 
     pub(crate) fn facts(&self) -> Facts {
-        let told: BTreeSet<_> = self.checkers.answered_tasks().cloned().collect();
-        Facts::of(self.checkers.world(), self.now, told)
+        let answered: BTreeSet<_> = self.checkers.answered_tasks().cloned().collect();
+        Facts::from_world(self.checkers.world(), self.now, answered)
     }
 }
 
-impl<'a> Telling<'a> {
+impl<'a> StoryRun<'a> {
     /// Returns the next start or end of an expectation.
     fn next_moment(&self) -> Option<Duration> {
         let begins = self.expects.front().map(|(at, _)| *at);
@@ -100,53 +103,53 @@ impl<'a> Telling<'a> {
     }
 
     /// Handles the events of one step.
-    fn look(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
+    fn observe_step(&mut self, cluster: &mut Cluster, sink: EventSink<'_>) {
         let now = cluster.now.since(START);
         if let Some((_, act)) = self.acts.get(self.acted).filter(|_| self.acted < cluster.acted) {
             self.acted += 1;
             if let Act::Ask { .. } = act {
-                self.asked.extend(cluster.wanted.latest().map(|request| (request, act)));
+                self.asked.extend(cluster.requests.latest().map(|request| (request, act)));
             }
-            tell(now, Seen::Act(act));
+            sink(now, RunEvent::Act(act));
         }
-        self.look_at_answers(cluster, tell);
+        self.report_answers(cluster, sink);
         let end = cluster.journal.end();
-        let told = cluster.checkers.answered_tasks().count();
-        if end > self.position || told > self.told {
+        let answered = cluster.checkers.answered_tasks().count();
+        if end > self.position || answered > self.answered {
             while self.position < end {
                 self.position = Position(self.position.0 + 1);
                 let stored = cluster.journal.get(self.position).expect("it is below the end");
-                tell(now, Seen::Stored(self.position, &stored.bytes));
+                sink(now, RunEvent::Stored(self.position, &stored.bytes));
             }
-            self.told = told;
-            self.judge(cluster, tell);
+            self.answered = answered;
+            self.judge(cluster, sink);
         }
         // A power cut may have removed entries.
         self.position = self.position.min(end);
     }
 
-    fn look_at_answers(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
+    fn report_answers(&mut self, cluster: &mut Cluster, sink: EventSink<'_>) {
         let mut wrong = vec![];
-        self.asked.retain(|(request, act)| match cluster.wanted.known_of(request) {
-            None | Some(Response::Nothing) => true,
-            Some(told) => {
-                tell(cluster.now.since(START), Seen::Answered(act, told));
-                wrong.extend(wrong_answer(act, told));
+        self.asked.retain(|(request, act)| match cluster.requests.answer_to(request) {
+            None | Some(Response::Unanswered) => true,
+            Some(answered) => {
+                sink(cluster.now.since(START), RunEvent::Answered(act, answered));
+                wrong.extend(unexpected_answer(act, answered));
                 false
             }
         });
-        wrong.into_iter().for_each(|how| breaks(cluster, how, tell));
+        wrong.into_iter().for_each(|detail| violate(cluster, detail, sink));
     }
 
     /// Reports commands with an expected answer that were never answered.
-    fn unanswered(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
+    fn report_unanswered(&mut self, cluster: &mut Cluster, sink: EventSink<'_>) {
         let wrong: Vec<String> =
-            self.asked.iter().filter_map(|(_, act)| wrong_answer(act, Response::Nothing)).collect();
-        wrong.into_iter().for_each(|how| breaks(cluster, how, tell));
+            self.asked.iter().filter_map(|(_, act)| unexpected_answer(act, Response::Unanswered)).collect();
+        wrong.into_iter().for_each(|detail| violate(cluster, detail, sink));
     }
 
     /// Starts and ends expectations.
-    fn at(&mut self, now: Duration, cluster: &mut Cluster, tell: Tell<'_>) {
+    fn advance(&mut self, now: Duration, cluster: &mut Cluster, sink: EventSink<'_>) {
         while let Some((at, expect)) = self.expects.pop_front_if(|(at, _)| *at <= now) {
             let end = match expect.when {
                 When::Now => *at,
@@ -155,19 +158,19 @@ impl<'a> Telling<'a> {
             };
             self.open.push(Open { from: *at, end, expect, instead: None });
         }
-        self.judge(cluster, tell);
+        self.judge(cluster, sink);
         for open in self.open.extract_if(.., |open| open.end <= now) {
             match (open.expect.when, open.instead) {
                 (When::Now | When::Within(_), Some(instead)) => {
-                    breaks(cluster, open.expect.but(open.from, now, &instead), tell);
+                    violate(cluster, open.expect.but(open.from, now, &instead), sink);
                 }
-                (When::Now | When::Within(_) | When::Until(_), _) => tell(now, Seen::Kept(open.expect)),
+                (When::Now | When::Within(_) | When::Until(_), _) => sink(now, RunEvent::Met(open.expect)),
             }
         }
     }
 
     /// Checks the current expectations.
-    fn judge(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
+    fn judge(&mut self, cluster: &mut Cluster, sink: EventSink<'_>) {
         if self.open.is_empty() {
             return;
         }
@@ -179,7 +182,7 @@ impl<'a> Telling<'a> {
                 true
             }
             (When::Within(_), Ok(())) => {
-                tell(now, Seen::Kept(open.expect));
+                sink(now, RunEvent::Met(open.expect));
                 false
             }
             (When::Now | When::Within(_), Err(instead)) => {
@@ -191,7 +194,7 @@ impl<'a> Telling<'a> {
                 false
             }
         });
-        wrong.into_iter().for_each(|how| breaks(cluster, how, tell));
+        wrong.into_iter().for_each(|detail| violate(cluster, detail, sink));
     }
 }
 
@@ -203,22 +206,22 @@ impl Expect {
 }
 
 /// Returns the detail of an unexpected answer.
-fn wrong_answer(act: &Act, told: Response) -> Option<String> {
+fn unexpected_answer(act: &Act, answered: Response) -> Option<String> {
     let Act::Ask { answer: Some(wanted), .. } = act else { return None };
-    let (right, instead) = match (wanted, told) {
+    let (right, instead) = match (wanted, answered) {
         (Answer::Done, Response::Done(_)) => (true, String::new()),
         (Answer::Refused(wanted), Response::Refused(code)) => {
             (*wanted == code, format!("it is refused: {code}"))
         }
         (Answer::Refused(_), Response::Done(_)) => (false, "it is done".into()),
         (Answer::Done, Response::Refused(code)) => (false, format!("it is refused: {code}")),
-        (Answer::Done | Answer::Refused(_), Response::Nothing) => (false, "it is never answered".into()),
+        (Answer::Done | Answer::Refused(_), Response::Unanswered) => (false, "it is never answered".into()),
     };
     (!right).then(|| format!("{act}: {instead}"))
 }
 
-fn breaks(cluster: &mut Cluster, how: String, tell: Tell<'_>) {
-    let violation = Violation { invariant: Invariant::AsExpected, detail: how };
-    tell(cluster.now.since(START), Seen::Violation(&violation));
+fn violate(cluster: &mut Cluster, detail: String, sink: EventSink<'_>) {
+    let violation = Violation { invariant: Invariant::AsExpected, detail: detail };
+    sink(cluster.now.since(START), RunEvent::Violation(&violation));
     cluster.violated(violation.invariant, violation.detail);
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use schemas::names::{DefinitionId, ProcessGuid, Stack};
 use schemas::process::RolloutControl;
 
-use crate::nodes::Shape;
-use crate::plan::Act;
+use crate::act::Act;
+use crate::generate::rollouts;
 use crate::rng::Rng;
-use crate::rollouts;
-use crate::workload::{Ask, Rolls, Work, domain};
+use crate::shape::Shape;
+use crate::work::{Ask, Rolls, Work, domain};
 
 /// Runs with global processes, per thousand.
 const PERMILLE: u64 = 500;
@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(400);
 
 /// Draws the acts of clients and operators until peace.
 #[must_use]
-pub(super) fn drawn(rng: &mut Rng, shape: Shape, peace_at: Duration) -> Vec<(Duration, Act)> {
+pub(crate) fn drawn(rng: &mut Rng, shape: Shape, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
         return vec![];
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use schemas::names::ProcessGuid;
 use schemas::priority::Priority;
 
-use crate::plan::Act;
+use crate::act::Act;
 use crate::rng::Rng;
-use crate::workload::{Ask, domain};
+use crate::work::{Ask, domain};
 
 /// Runs with priorities, per thousand.
 const PERMILLE: u64 = 600;
@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(500);
 const DRAWN: [u8; 7] = [1, 10, 49, 51, 60, 90, 100];
 
 /// Adds priorities to commands, and changes of priorities.
-pub(super) fn draw(acts: &mut Vec<(Duration, Act)>, rng: &mut Rng, peace_at: Duration) {
+pub(crate) fn draw(acts: &mut Vec<(Duration, Act)>, rng: &mut Rng, peace_at: Duration) {
     if !rng.chance(PERMILLE) {
         return;
     }

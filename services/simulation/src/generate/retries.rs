@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemas::evaluation::Trigger;
 use schemas::names::ProcessGuid;
 
-use crate::plan::Act;
+use crate::act::Act;
 use crate::rng::Rng;
 
 /// Runs with retries, per thousand.
@@ -23,7 +23,7 @@ const TRIGGERS: [Trigger; 7] = [
 ];
 
 /// Draws the commands of clients until peace.
-pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+pub(crate) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     if !rng.chance(PERMILLE) {
         return vec![];
     }

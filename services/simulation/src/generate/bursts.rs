@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use schemas::names::{ProcessGuid, TaskGuid};
 
-use super::nodes::{Node, Shape};
-use super::plan::Act;
-use super::rng::Rng;
-use super::workload::{self, Ask, domain};
+use crate::act::Act;
+use crate::generate::commands;
+use crate::rng::Rng;
+use crate::shape::{Node, Shape};
+use crate::work::{Ask, domain};
 
 /// Draws the acts of a run with bursts, in order.
 #[must_use]
-pub(super) fn drawn(
+pub(crate) fn drawn(
     users: &mut Rng,
     chaos: &mut Rng,
     shape: Shape,
@@ -44,7 +45,7 @@ fn request(ask: Ask, patience: Duration) -> Act {
 fn desire(rng: &mut Rng, name: &str) -> Ask {
     let process = ProcessGuid::new(name).expect("a name");
     let instances = if rng.chance(500) { 1 } else { 2 };
-    Ask::Desire { process, instances, work: workload::troublesome(rng) }
+    Ask::Desire { process, instances, work: commands::troublesome(rng) }
 }
 
 /// Draws a command about few processes, whose indices therefore live long.
@@ -60,7 +61,7 @@ fn asked(rng: &mut Rng) -> Ask {
         6 => Ask::Fresh(Some(rng.millis(1_000, 40_000))),
         7 => Ask::Cancel(task),
         8 => Ask::Resolve(task),
-        _ => workload::task_request(rng, task),
+        _ => commands::task_request(rng, task),
     }
 }
 
