@@ -23,6 +23,7 @@ macro_rules! situations {
                 matches!(self, Self::Overtaken | Self::DispatchWithdrawn | Self::Undesired)
             }
 
+            /// Returns the situation as text.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self {
@@ -121,6 +122,7 @@ impl Coverage {
         *self.0.entry(situation).or_default() += 1;
     }
 
+    /// Returns the number of times that a situation was met.
     #[must_use]
     pub fn count(&self, situation: Situation) -> u64 {
         self.0.get(&situation).copied().unwrap_or_default()

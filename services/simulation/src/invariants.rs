@@ -17,6 +17,7 @@ macro_rules! invariants {
         impl Invariant {
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
+            /// Returns the name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {

@@ -57,6 +57,7 @@ pub struct SimJournal {
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
 impl SimJournal {
+    /// Creates an empty journal.
     #[must_use]
     pub fn new(replicas: Replicas) -> Self {
         let (last, stored) = (BTreeMap::new(), BTreeMap::new());

@@ -157,6 +157,7 @@ impl Owner {
         (Self::Broken, "broken"),
     ];
 
+    /// Returns the name in stories.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -176,6 +176,7 @@ impl Notes {
 }
 
 impl Checkers {
+    /// Creates the checkers of a run.
     #[must_use]
     pub fn new(shape: Shape, clock_slack: Duration) -> Self {
         let world = World::new();

@@ -348,9 +348,9 @@ fn unfinished_rollout(world: &World, process: &Process) -> Option<String> {
     let works = !is_crashing(world, &key) && !hangs(world, &key);
     let mut instances = process.slots.iter().filter_map(|slot| slot.actual.as_ref());
     let waits = instances.any(Actual::has_placement_error);
-    // Retries of a definition that starts too slowly become rare, and a client may have paused the rollout.
-    let held =
-        !rollouts::is_mended(active) && (!rollout.stalled.is_empty() || rollout.phase == Phase::Paused);
+    // An old copy of a client's command may pause any rollout, and retries of a slow definition become rare.
+    let slow = !rollout.stalled.is_empty() && !rollouts::is_mended(active);
+    let held = slow || rollout.phase == Phase::Paused;
     let over = rollout.is_over() && process.slots.iter().all(|slot| slot.place.definition_id == *active);
     (works && !waits && !held && !over).then(|| format!("{}: {rollout:?}, {:?}", process.guid, process.slots))
 }

@@ -161,7 +161,7 @@ fn compare(
         return Err("the events are not those of the log, each once and in order".into());
     }
     let mut looks = looks(database, entries, rng);
-    let (mut world, mut shown) = (World::new(), Shown::default());
+    let (mut world, mut shown) = (World::new(), EndedRows::default());
     for (position, entry) in entries {
         shown.returned(entry);
         world.fold(*position, entry);
@@ -228,13 +228,13 @@ fn ended_no_more(held: &BTreeMap<(Table, &[Value]), &Interval>, world: &World) -
 
 /// Rows about ended things so far, which must stay.
 #[derive(Default)]
-struct Shown {
+struct EndedRows {
     records: BTreeSet<Key>,
     /// Current rows of the World.
     last: BTreeSet<Key>,
 }
 
-impl Shown {
+impl EndedRows {
     /// Removes containers that got a record again.
     fn returned(&mut self, entry: &Entry) {
         for event in entry.decisions.iter().flat_map(|decision| &decision.events) {
