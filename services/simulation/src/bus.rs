@@ -12,7 +12,6 @@ use schemas::{Refusal, Timestamp};
 
 use crate::arrived::Arrived;
 use crate::cluster::Cluster;
-use crate::coverage::Situation;
 use crate::event::{
     About, ClusterEvent, Kind, Message, NodeEvent, PATIENCE, Question, bytes_of, decoded, must,
 };
@@ -106,7 +105,6 @@ impl Cluster {
     /// An old copy arrives at the current life of a node.
     pub(crate) fn old_copy(&mut self, to: Node, message: Message) {
         if let Some(life) = self.life(to).filter(|_| !self.is_cut(to)) {
-            self.met(Situation::OldCopy);
             self.schedule_for(self.now, life, NodeEvent::Message(message));
         }
     }

@@ -142,8 +142,8 @@ impl Cluster {
         }
         // Instances that restart after a short constant delay never come to rest.
         for (process, domain) in self.checkers.with_constant_delay() {
-            let usual = Ask::Policy { process, restart: RestartPolicy::default() };
-            self.client_wants(domain, &usual, patience);
+            let basic = Ask::Policy { process, restart: RestartPolicy::default() };
+            self.client_wants(domain, &basic, patience);
         }
     }
 
@@ -249,14 +249,8 @@ impl Cluster {
                     let detail = format!("valid request {} is refused with {refusal}", request.id());
                     self.violated(Invariant::ToldTrue, detail);
                 }
-                if refusal.code == Code::DeadlinePassed {
-                    self.met(Situation::RequestTooLate);
-                }
                 if refusal.code == Code::ResourceConflict && request.envelope.expect_version.is_some() {
                     self.met(Situation::VersionRefused);
-                }
-                if refusal.code == Code::Forbidden {
-                    self.met(Situation::ForeignRefused);
                 }
                 self.requests.record_answer(&request, Response::Refused(refusal.code));
             }
@@ -326,7 +320,6 @@ impl Cluster {
 
     fn shown(&mut self, rows: &str, at_least: Position, version: u64) {
         let shown: ShowAnswer<LrpRow> = serde_json::from_str(rows).expect("the rows are valid");
-        self.met(Situation::ReadOwnWrite);
         if shown.position < at_least || shown.row.version < version {
             let (row, position) = (shown.row, shown.position);
             let guid = row.process_guid;

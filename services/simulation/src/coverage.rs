@@ -38,7 +38,6 @@ situations! {
     // Faults.
     AppendUnacknowledged "an append is stored and not acknowledged",
     AppendStoredLate "an append is stored after its sender gave up",
-    AppendConflict "an append loses against another",
     AppendRepeated "the journal receives an append again",
     KilledBeforeFold "a BBS is killed between append and fold",
     KilledBetween "a service is killed between two effects",
@@ -46,7 +45,6 @@ situations! {
     TwoAuctioneers "two auctioneers lead at once",
     StaleTermRefused "a message of a former leader is refused",
     ForgedRefused "a report under the name of another cell is refused",
-    OldCopy "an old copy of a message arrives",
     Malformed "the log contains a message that is not an entry",
     Resharded "the number of shards changes",
     Overtaken "an entry is stored on a subject of an earlier number of shards",
@@ -54,23 +52,18 @@ situations! {
     ProjectorKilled "a projector is killed between two batches",
 
     // Cells.
-    CellAppeared "a cell appears",
     CellLost "a cell is lost",
     LostTogether "a cell is lost while most cells are silent",
-    CellUnhealthy "a cell is unhealthy",
     Cordoned "a cell is cordoned",
     EvacuationFinished "an evacuation moves all instances in time",
     EvacuationTimedOut "a task is ended by the evacuation timeout",
     EvacuationWithdrawn "a cell takes work again after its evacuation was withdrawn",
-    EvacuatingSet "an instance becomes evacuating",
     EvacuatingReplaced "an evacuating instance is replaced",
     EvacuatingExpired "an evacuating record expires",
     RepAdopted "a restarted rep finds running containers",
     WorkRefused "a rep refuses work",
-    OrderLost "the executor does not receive an order",
 
     // Instances.
-    InstanceLost "work is lost with its cell",
     Crowd "two containers of one ActualLRP run at once",
     OrphanAdopted "a container without a record is adopted",
     OlderEpochRefused "a report of an earlier epoch is refused",
@@ -82,32 +75,25 @@ situations! {
     EvaluationBlocked "an evaluation is blocked",
     PartlyPlaced "an evaluation completes with a part placed and the rest blocked",
     CauseJoined "another cause joins a pending evaluation",
-    RestartDue "a delayed restart is due",
+    RestartDelayed "a restart is delayed",
     BlockedAtRest "work that fits on no cell stays blocked",
 
     // Rollouts.
-    RolloutStarted "a rollout starts",
     RolledBack "a rollout is rolled back",
     RolloutPaused "a rollout pauses",
     RolloutStalled "an index stalls",
-    RolloutCompleted "a rollout completes",
 
     // Tasks.
-    TaskSucceeded "a task succeeds",
     CallRepeated "a callback is repeated",
-    LaunchDue "a periodic task is launched",
     LaunchCaughtUp "a missed launch is caught up",
     DispatchWithdrawn "a waiting dispatch is withdrawn",
     DispatchRefused "a dispatch over the concurrency limit is refused",
 
     // Clients.
     RequestRepeated "a repeated request is answered from memory",
-    RequestTooLate "a request is refused because its deadline has passed",
-    ForeignRefused "a command for another domain is refused",
     VersionRefused "a command with an old version is refused",
     PlanOutdated "a planned command is refused because its target has changed",
     IdReused "a reused request id is refused",
-    ReadOwnWrite "a client reads its own write",
     PageRead "a client reads a later page of a list",
     TablesRemember "the SQL tables keep rows that the World has forgotten",
 }

@@ -52,10 +52,10 @@ impl Cluster {
                 self.answer(node, requester, encode(&reply));
             }
             E::Stop(cell, stop) => {
-                self.tell_cell(node, &cell, Kind::Stop, &stop);
+                self.send_to_cell(node, &cell, Kind::Stop, &stop);
             }
             E::Cancel(cell, stop) => {
-                self.tell_cell(node, &cell, Kind::Cancel, &stop);
+                self.send_to_cell(node, &cell, Kind::Cancel, &stop);
             }
             E::Probe(cell, order) => {
                 let to = rep_of(&cell);
@@ -85,22 +85,16 @@ impl Cluster {
             E::Leading(leads) => {
                 self.log(|| format!("{node} leads: {leads}"));
                 self.checkers.leads(me, leads, self.now);
-                if leads {}
                 if self.leading_bbss().len() > 1 {
                     self.met(Situation::TwoLeaders);
                 }
             }
-            E::Warn(text) => self.warned(node, &text),
+            E::Warn(text) => self.log(|| format!("{node} warns: {text}")),
             E::Quarantined(none) => {
                 self.log(|| format!("{node} quarantines position {}: {}", none.position, none.reason));
             }
             E::Halt(text) => self.violated(Invariant::OnePicture, format!("{node}: {text}")),
         }
-    }
-
-    fn warned(&mut self, node: Node, text: &str) {
-        if text.contains("fell silent together") {}
-        self.log(|| format!("{node} warns: {text}"));
     }
 
     /// May send a forged leader heartbeat, often of the next term.
@@ -117,11 +111,11 @@ impl Cluster {
         let beat =
             LeaderHeartbeat { id: forger(), term: highest + ahead, position: self.journal.end(), steps_down };
         self.inject("leader heartbeats of a forger");
-        self.tell_services(None, &Kind::Beat, &bytes_of(&beat));
+        self.send_to_services(None, &Kind::Beat, &bytes_of(&beat));
     }
 
     /// Sends a message to every BBS and every auctioneer.
-    fn tell_services(&mut self, from: Option<Node>, kind: &Kind, bytes: &Bytes) {
+    fn send_to_services(&mut self, from: Option<Node>, kind: &Kind, bytes: &Bytes) {
         let hears = |to: &Node| match to {
             Node::Bbs(_) | Node::Auctioneer(_) => true,
             Node::Rep(_) => false,
@@ -144,7 +138,7 @@ impl Cluster {
         }
     }
 
-    fn tell_cell<T: Serialize>(&mut self, from: Node, cell: &CellId, kind: Kind, order: &T) {
+    fn send_to_cell<T: Serialize>(&mut self, from: Node, cell: &CellId, kind: Kind, order: &T) {
         self.send(Some(from), rep_of(cell), Message { kind, token: None, bytes: bytes_of(order) });
     }
 
@@ -293,7 +287,6 @@ impl Cluster {
         let lost = self.chaos.chance(self.faults.order_lost);
         if lost {
             self.inject("orders that the executor did not receive");
-            self.met(Situation::OrderLost);
         }
         lost
     }
@@ -310,7 +303,7 @@ impl Cluster {
     }
 
     fn heartbeat(&mut self, node: Node, beat: &Heartbeat) {
-        self.tell_services(Some(node), &Kind::Heartbeat, &bytes_of(beat));
+        self.send_to_services(Some(node), &Kind::Heartbeat, &bytes_of(beat));
     }
 
     /// Counts refusals in an answer.

@@ -60,7 +60,7 @@ impl Cluster {
         }
     }
 
-    /// RackRule a BBS to let the rep act for its cell.
+    /// Asks a BBS to let the rep act for its cell.
     fn attach(&mut self, cell: usize) {
         let node = Node::Rep(cell);
         if self.gone.contains(&cell) {
@@ -256,7 +256,7 @@ impl Cluster {
         // No node receives the event feed.
         let is_felt = |effect: &NodeEffect| !matches!(effect, NodeEffect::Bbs(bbs::Effect::Publish { .. }));
         let effects: Vec<NodeEffect> = steps.into_iter().flatten().filter(is_felt).collect();
-        self.look_at_takeover(node, &effects, ticks);
+        self.check_takeover(node, &effects, ticks);
         for effect in effects {
             if let Some(life) = self.life(node) {
                 self.checkers.effect(life, &effect, now);

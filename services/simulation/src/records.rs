@@ -72,7 +72,6 @@ impl Cluster {
         let stored = Stored { subject, entry: Some(entry), bytes };
         match self.journal.append(self.now, stored, append.expected) {
             Appended::Conflict => {
-                self.met(Situation::AppendConflict);
                 self.conflict(&append);
             }
             // After an unknown append the BBS reads the last entry, and needs no answer to this append.
@@ -110,7 +109,7 @@ impl Cluster {
         self.met(Situation::Malformed);
         let position = self.journal.store(self.now, Stored { subject: subject.clone(), entry: None, bytes });
         self.checkers.malformed(&subject, position);
-        self.tell_followers();
+        self.notify_followers();
     }
 
     /// Cuts the power of the journal's machines. They keep the synced entries.
@@ -135,7 +134,7 @@ impl Cluster {
             self.met(Situation::AppendUnacknowledged);
             self.not_appended(append, unanswered());
         }
-        self.tell_followers();
+        self.notify_followers();
         let (node, generation) = append.from;
         let alive = self.life(node) == Some((node, generation));
         if alive && self.chaos.chance(self.faults.killed_before_fold) {
@@ -147,7 +146,7 @@ impl Cluster {
         }
     }
 
-    fn tell_followers(&mut self) {
+    fn notify_followers(&mut self) {
         for node in self.all_nodes() {
             let follows = match node {
                 Node::Bbs(_) | Node::Auctioneer(_) => true,

@@ -100,13 +100,13 @@ impl RackRule {
             Self::Unknown => must(of_rack(Operator::Equal, "r9")),
             Self::OnePerCell => must(one_per_cell()),
             Self::TwoPerRack => must(of_rack(Operator::DistinctAttribute, "2")),
-            Self::PrefersFirst => rather([(is_first(), 50)]),
-            Self::ShunsFirst => rather([(is_first(), -50)]),
-            Self::PrefersOther => rather([(is_any(), 30), (is_first(), -50)]),
-            Self::AnyShunsFirst => Rules { constraints: vec![is_any()], ..rather([(is_first(), -50)]) },
+            Self::PrefersFirst => prefer([(is_first(), 50)]),
+            Self::ShunsFirst => prefer([(is_first(), -50)]),
+            Self::PrefersOther => prefer([(is_any(), 30), (is_first(), -50)]),
+            Self::AnyShunsFirst => Rules { constraints: vec![is_any()], ..prefer([(is_first(), -50)]) },
             Self::Spread => over([(RACK, 50)], None),
             Self::SpreadShunsFirst => {
-                Rules { affinities: rather([(is_first(), -50)]).affinities, ..over([(RACK, 50)], None) }
+                Rules { affinities: prefer([(is_first(), -50)]).affinities, ..over([(RACK, 50)], None) }
             }
             Self::SpreadOnePerCell => Rules { constraints: vec![one_per_cell()], ..over([(RACK, 50)], None) },
             Self::SpreadOverBoth => over([(RACK, 50), (ZONE, 25)], None),
@@ -124,7 +124,7 @@ fn must(rule: Rule) -> Rules {
     Rules { constraints: vec![rule], ..Rules::default() }
 }
 
-fn rather<const N: usize>(rules: [(Rule, i8); N]) -> Rules {
+fn prefer<const N: usize>(rules: [(Rule, i8); N]) -> Rules {
     let affinities = rules.map(|(rule, weight)| Affinity { rule, weight }).into();
     Rules { affinities, ..Rules::default() }
 }

@@ -14,7 +14,7 @@ use crate::story::RunEvent;
 /// Time without appends after which a run is at rest.
 const QUIET: Duration = Duration::from_secs(1);
 /// Maximum number of waits for rest.
-const LAST_LOOKS: usize = 60;
+const MAX_WAITS: usize = 60;
 
 /// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Cluster {
 
     /// Waits for the consequences of work that was due in the last moment.
     fn await_quiet(&mut self) {
-        for _ in 0..LAST_LOOKS {
+        for _ in 0..MAX_WAITS {
             let end = self.journal.end();
             self.until(self.now + QUIET);
             if self.journal.end() == end {

@@ -68,7 +68,7 @@ pub struct Shape {
 
 impl Shape {
     /// Default shape: two BBSs, two auctioneers, three cells.
-    pub const USUAL: Self = Self {
+    pub const DEFAULT: Self = Self {
         bbss: 2,
         auctioneers: 2,
         cells: 3,
@@ -129,8 +129,8 @@ impl Shape {
     /// Returns the settings of an auctioneer.
     #[must_use]
     pub fn auctioneer(self) -> auctioneer::Settings {
-        let usual = auctioneer::Settings::default();
-        auctioneer::Settings { outstanding: if self.narrow { NARROW } else { usual.outstanding }, ..usual }
+        let basic = auctioneer::Settings::default();
+        auctioneer::Settings { outstanding: if self.narrow { NARROW } else { basic.outstanding }, ..basic }
     }
 
     /// Returns the settings of a cell.

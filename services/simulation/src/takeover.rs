@@ -25,7 +25,7 @@ const MOST_ENTRIES: usize = 10_000;
 
 impl Cluster {
     /// Lets a copy of a new leader take its first pass. `ticked`: the pass began in the last step.
-    pub(crate) fn look_at_takeover(&mut self, node: Node, wanted: &[NodeEffect], ticked: bool) {
+    pub(crate) fn check_takeover(&mut self, node: Node, wanted: &[NodeEffect], ticked: bool) {
         let begins = |effect: &NodeEffect| matches!(effect, NodeEffect::Bbs(Effect::Leading(true)));
         if !wanted.iter().any(begins) {
             return;

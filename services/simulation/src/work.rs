@@ -193,7 +193,7 @@ pub struct Rolls {
 impl Rolls {
     /// Returns the default policies.
     #[must_use]
-    pub const fn usual() -> Self {
+    pub const fn basic() -> Self {
         Self { update: UpdatePolicy::default_update(), min_running: None, history: None }
     }
 
@@ -250,7 +250,7 @@ pub struct Work {
 impl Work {
     /// Returns small work that runs at once.
     #[must_use]
-    pub const fn usual() -> Self {
+    pub const fn basic() -> Self {
         Self {
             create: Duration::from_millis(20),
             start: Duration::from_millis(50),

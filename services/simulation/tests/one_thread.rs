@@ -145,9 +145,12 @@ fn crash_at_any_step_loses_nothing() {
         }
     });
     assert_eq!(calm.violations, []);
-    for situation in
-        [Situation::PartlyPlaced, Situation::EvaluationBlocked, Situation::CauseJoined, Situation::RestartDue]
-    {
+    for situation in [
+        Situation::PartlyPlaced,
+        Situation::EvaluationBlocked,
+        Situation::CauseJoined,
+        Situation::RestartDelayed,
+    ] {
         assert!(calm.coverage.count(situation) > 0, "not met: {}", situation.text());
     }
     moments.dedup();

@@ -41,12 +41,9 @@ impl Launches {
                                 decision.at
                             )
                         });
-                        notes.met(match reason {
-                            LaunchReason::CatchUp => Situation::LaunchCaughtUp,
-                            LaunchReason::Due | LaunchReason::Queued | LaunchReason::Requested => {
-                                Situation::LaunchDue
-                            }
-                        });
+                        if *reason == LaunchReason::CatchUp {
+                            notes.met(Situation::LaunchCaughtUp);
+                        }
                     }
                     Event::Parameterised(event) => self.check_dispatch(event, decision, later, notes),
                     _ => {}

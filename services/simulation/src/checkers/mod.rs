@@ -656,10 +656,8 @@ fn cell_of(rep: Life) -> Option<CellId> {
 
 fn note_cell(event: &cell::Event, notes: &mut Notes) {
     match event {
-        cell::Event::Appeared(_) => notes.met(Situation::CellAppeared),
         cell::Event::Disappeared { .. } => notes.met(Situation::CellLost),
         cell::Event::Cordoned {} => notes.met(Situation::Cordoned),
-        cell::Event::Unhealthy { .. } => notes.met(Situation::CellUnhealthy),
         cell::Event::Resumed {} => notes.met(Situation::EvacuationWithdrawn),
         _ => {}
     }
@@ -673,15 +671,15 @@ fn note_evaluations(decision: &Decision, notes: &mut Notes) {
             Event::Evaluation(e::Event::Created {
                 initial_status: e::InitialStatus::Blocked { .. }, ..
             }) => Some(Situation::EvaluationBlocked),
-            Event::Evaluation(e::Event::Due { .. }) => Some(Situation::RestartDue),
+            Event::Evaluation(e::Event::Created {
+                initial_status: e::InitialStatus::Delayed { .. }, ..
+            }) => Some(Situation::RestartDelayed),
             Event::Evaluation(e::Event::Completed { placed, queued, .. }) if *placed > 0 && *queued > 0 => {
                 Some(Situation::PartlyPlaced)
             }
             Event::Rollout(r::Event::Started { kind: r::Kind::Rollback, .. }) => Some(Situation::RolledBack),
-            Event::Rollout(r::Event::Started { .. }) => Some(Situation::RolloutStarted),
             Event::Rollout(r::Event::Paused { .. }) => Some(Situation::RolloutPaused),
             Event::Rollout(r::Event::Stalled { .. }) => Some(Situation::RolloutStalled),
-            Event::Rollout(r::Event::Completed {}) => Some(Situation::RolloutCompleted),
             _ => None,
         });
     }

@@ -78,7 +78,6 @@ fn check_instance(
             }
         }
         actual::Event::Unclaimed { cause: UnclaimReason::CellLost, .. } => {
-            notes.met(Situation::InstanceLost);
             notes.check(I::CellsLost, holder.is_some_and(|by| scene.is_lost(by)), || {
                 wrong("the cell is present")
             });
@@ -132,7 +131,6 @@ fn check_evacuating(
 ) {
     match event {
         evacuating::Event::Set { place, by, .. } => {
-            notes.met(Situation::EvacuatingSet);
             own.check_holder(process, place, by, true, scene, notes);
         }
         evacuating::Event::Removed { place, cause } => {

@@ -160,7 +160,7 @@ fn compare(
     if !events.eq(database.events.iter().copied()) {
         return Err("the events are not those of the log, each once and in order".into());
     }
-    let mut looks = looks(database, entries, rng);
+    let mut looks = positions(database, entries, rng);
     let (mut world, mut shown) = (World::new(), EndedRows::default());
     for (position, entry) in entries {
         shown.returned(entry);
@@ -181,7 +181,7 @@ fn compare(
 }
 
 /// Draws positions: any, those of ended things, and the last.
-fn looks(database: &Database, entries: &Entries, rng: &mut Rng) -> BTreeSet<Position> {
+fn positions(database: &Database, entries: &Entries, rng: &mut Rng) -> BTreeSet<Position> {
     let records = database.records();
     let mut looks: BTreeSet<Position> = entries.last().map(|(position, _)| *position).into_iter().collect();
     for nth in 0..POSITIONS {

@@ -94,7 +94,6 @@ fn check_outcome(
 ) -> (I, bool) {
     match (&scene.decision.actor, outcome, by) {
         (Actor::Cell(_), Outcome::Succeeded { result }, Some(by)) => {
-            notes.met(Situation::TaskSucceeded);
             let ended = scene.truth.ended(by.instance_guid);
             (I::OutcomeTrue, matches!(ended, Some(RunResult::Succeeded { result: truth }) if truth == result))
         }
@@ -106,7 +105,6 @@ fn check_outcome(
             (I::OutcomeTrue, timed_out || has_failed(by, reason, scene))
         }
         (Actor::Bbs(_), Outcome::Failed { reason }, by) if reason == machine::CELL_DISAPPEARED => {
-            notes.met(Situation::InstanceLost);
             (I::CellsLost, by.is_some_and(|by| scene.is_lost(by)))
         }
         _ => (I::OutcomeTrue, true),

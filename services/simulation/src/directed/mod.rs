@@ -77,7 +77,7 @@ struct Scene {
 
 impl Scene {
     fn new(attempt: u64) -> Self {
-        let work = Work { memory_mb: MEMORY_MB, ..Work::usual() };
+        let work = Work { memory_mb: MEMORY_MB, ..Work::basic() };
         let mut scene = Self { attempt, work, acts: vec![], delay_ms: Faults::NONE.delay_ms, until: 0 };
         scene.stay_away(&SPARE);
         scene
@@ -92,7 +92,7 @@ impl Scene {
             mixed: true,
             evacuation: Duration::from_secs(300),
             self_test: Duration::from_secs(600),
-            ..Shape::USUAL
+            ..Shape::DEFAULT
         };
         Plan {
             seed: attempt,

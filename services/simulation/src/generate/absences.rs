@@ -74,7 +74,7 @@ pub(crate) fn drawn(rng: &mut Rng, shape: Shape) -> (Vec<(Duration, Act)>, Durat
     let mut acts = vec![];
     for number in 0..3 {
         let instances = 1 + u32::try_from(rng.below(4)).unwrap_or(0);
-        let ask = Ask::Desire { process: web(number), instances, work: Work::usual() };
+        let ask = Ask::Desire { process: web(number), instances, work: Work::basic() };
         acts.push((rng.millis(1_000, 3_000), request(ask)));
         let changed_at = left + KNOWN + rng.millis(0, if long { 10_000 } else { millis(away - KNOWN) });
         acts.push((changed_at, changed_mind(rng, web(number))));
@@ -87,7 +87,7 @@ pub(crate) fn drawn(rng: &mut Rng, shape: Shape) -> (Vec<(Duration, Act)>, Durat
         // Later decisions on the same subjects let the removed processes be forgotten.
         for number in 0..8 {
             let ask =
-                Ask::Desire { process: guid(&format!("late{number}")), instances: 1, work: Work::usual() };
+                Ask::Desire { process: guid(&format!("late{number}")), instances: 1, work: Work::basic() };
             acts.push((left + KNOWN + seconds(20) + REMEMBERED, request(ask)));
         }
     }

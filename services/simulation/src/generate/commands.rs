@@ -79,7 +79,7 @@ pub(crate) fn troublesome(rng: &mut Rng) -> Work {
     let (create, start) = (times(rng), times(rng));
     let run = rng.chance(600).then(|| rng.millis(100, 3_000));
     let exit = u8::from(run.is_some());
-    Work { create, start, run, exit, ignores_term: rng.chance(300), ..Work::usual() }
+    Work { create, start, run, exit, ignores_term: rng.chance(300), ..Work::basic() }
 }
 
 pub(crate) fn task_request(rng: &mut Rng, task: TaskGuid) -> Ask {
@@ -116,7 +116,7 @@ fn constrained(rng: &mut Rng) -> Work {
         1..=3 => 900,
         _ => 64 + 64 * rng.below(3),
     };
-    Work { stack, tag, memory_mb, ..Work::usual() }
+    Work { stack, tag, memory_mb, ..Work::basic() }
 }
 
 fn u32_below(rng: &mut Rng, bound: u64) -> u32 {

@@ -93,5 +93,5 @@ fn work(rng: &mut Rng) -> Work {
         _ => Some(rng.millis(10_000, 25_000)),
     };
     let exit = if rng.chance(200) { 1 } else { 0 };
-    Work { run, exit, memory_mb: 64, fails: rng.chance(80), ..Work::usual() }
+    Work { run, exit, memory_mb: 64, fails: rng.chance(80), ..Work::basic() }
 }

@@ -61,5 +61,5 @@ fn work(number: u64) -> Work {
         2 => Some(RackRule::ShunsFirst),
         _ => Some(RackRule::Spread),
     };
-    Work { isolation: Some(isolation), racks, memory_mb: 64 + number, ..Work::usual() }
+    Work { isolation: Some(isolation), racks, memory_mb: 64 + number, ..Work::basic() }
 }

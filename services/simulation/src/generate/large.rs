@@ -57,7 +57,7 @@ pub(crate) fn drawn(rng: &mut Rng) -> (Vec<(Duration, Act)>, Duration) {
 
 /// Returns small work for the cell with room.
 fn on_the_last() -> Work {
-    Work { tag: true, ..Work::usual() }
+    Work { tag: true, ..Work::basic() }
 }
 
 /// Returns text with quotes.

@@ -58,7 +58,7 @@ impl Plan {
             plan.acts.extend(preemption::drawn(&mut Rng::new(seed, 33), plan.peace_at));
             plan.acts.extend(resharding(&mut Rng::new(seed, 40), plan.peace_at));
             plan.acts.extend(retries::drawn(&mut Rng::new(seed, 37), plan.peace_at));
-            plan.acts.extend(racks::wished(&mut Rng::new(seed, 36), plan.peace_at));
+            plan.acts.extend(racks::with_affinities(&mut Rng::new(seed, 36), plan.peace_at));
             plan.acts.extend(isolation::drawn(&mut Rng::new(seed, 39), plan.peace_at));
             let downtime =
                 periodics::downtime(&mut Rng::new(seed, 35), plan.shape, &plan.acts, plan.peace_at);

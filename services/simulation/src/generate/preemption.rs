@@ -60,5 +60,5 @@ fn full(rng: &mut Rng) -> Vec<(Duration, Act)> {
 
 /// Returns work with this priority.
 fn urgent(priority: u64) -> Work {
-    Work { priority: u8::try_from(priority).ok().and_then(Priority::new), ..Work::usual() }
+    Work { priority: u8::try_from(priority).ok().and_then(Priority::new), ..Work::basic() }
 }

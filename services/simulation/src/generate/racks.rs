@@ -17,7 +17,7 @@ const PERMILLE: u64 = 500;
 const TICK: Duration = Duration::from_millis(500);
 
 /// Runs with affinities for racks, per thousand.
-const WISHES_PERMILLE: u64 = 400;
+const AFFINITY_PERMILLE: u64 = 400;
 
 /// Draws commands with constraints for racks.
 #[must_use]
@@ -27,8 +27,8 @@ pub(crate) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
 
 /// Draws commands with affinities for racks.
 #[must_use]
-pub(crate) fn wished(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
-    if rng.chance(WISHES_PERMILLE) { until(peace_at, rng, wish) } else { vec![] }
+pub(crate) fn with_affinities(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+    if rng.chance(AFFINITY_PERMILLE) { until(peace_at, rng, affinity_command) } else { vec![] }
 }
 
 /// Draws commands at intervals until peace.
@@ -80,15 +80,15 @@ fn work(number: u64) -> Work {
         _ => None,
     };
     let run = (number == 5).then(|| Duration::from_secs(3));
-    Work { racks, run, exit: u8::from(run.is_some()), memory_mb: 64 + number, ..Work::usual() }
+    Work { racks, run, exit: u8::from(run.is_some()), memory_mb: 64 + number, ..Work::basic() }
 }
 
-fn wish(rng: &mut Rng) -> Ask {
+fn affinity_command(rng: &mut Rng) -> Ask {
     let process = ProcessGuid::new(&format!("wish{}", rng.below(3))).expect("a name");
-    let number = rng.below(WISHES.len() as u64);
+    let number = rng.below(RULES.len() as u64);
     match rng.below(12) {
         0..=4 => {
-            let work = wish_of(number);
+            let work = affinity_work(number);
             Ask::Desire { process, instances: 1 + u32_below(rng, 6), work }
         }
         5..=7 => Ask::Scale { process, instances: u32_below(rng, 8) },
@@ -96,21 +96,21 @@ fn wish(rng: &mut Rng) -> Ask {
             let definition = DefinitionId::new(&format!("w{number}")).expect("a name");
             let patient = rng.chance(300);
             let rolls = rng.chance(400).then(|| Box::new(rollouts::rolls(rng, patient)));
-            Ask::Deploy { process, definition, work: wish_of(number), rolls }
+            Ask::Deploy { process, definition, work: affinity_work(number), rolls }
         }
         9 => Ask::Remove(process),
         _ => {
-            let task = TaskGuid::new(&format!("wished{}", rng.below(50))).expect("a name");
+            let task = TaskGuid::new(&format!("with_affinities{}", rng.below(50))).expect("a name");
             let run = Some(rng.millis(1_000, 10_000));
             // A task has one instance, so it has no spread.
-            let work = Work { run, ..wish_of(number % AFFINITIES) };
+            let work = Work { run, ..affinity_work(number % AFFINITIES) };
             Ask::Run { task, work, owner: Owner::None, queue: None }
         }
     }
 }
 
 /// Rules of definitions. The first ones are also for tasks.
-const WISHES: [RackRule; 10] = [
+const RULES: [RackRule; 10] = [
     RackRule::PrefersFirst,
     RackRule::ShunsFirst,
     RackRule::PrefersOther,
@@ -127,9 +127,9 @@ const WISHES: [RackRule; 10] = [
 const AFFINITIES: u64 = 4;
 
 /// Returns work that depends on the number only, because definitions of one name are equal.
-fn wish_of(number: u64) -> Work {
-    let racks = usize::try_from(number).ok().and_then(|number| WISHES.get(number)).copied();
-    Work { racks, memory_mb: 64 + number, ..Work::usual() }
+fn affinity_work(number: u64) -> Work {
+    let racks = usize::try_from(number).ok().and_then(|number| RULES.get(number)).copied();
+    Work { racks, memory_mb: 64 + number, ..Work::basic() }
 }
 
 pub(crate) fn u32_below(rng: &mut Rng, bound: u64) -> u32 {

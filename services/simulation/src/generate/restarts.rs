@@ -77,16 +77,16 @@ const WORKS: u64 = 8;
 /// Returns work that mostly ends, with or without failure. Some of it fails before it runs.
 fn work(number: u64) -> Work {
     let millis = Duration::from_millis;
-    let ends = |run, exit| Work { run: Some(millis(run)), exit, memory_mb: 64 + number, ..Work::usual() };
+    let ends = |run, exit| Work { run: Some(millis(run)), exit, memory_mb: 64 + number, ..Work::basic() };
     match number {
         0 => ends(700, 0),
         1 => ends(6_000, 0),
         2 => ends(0, 0),
         3 => ends(900, 3),
         4 => ends(5_000, 1),
-        5 => Work { fails: true, exit: 1, memory_mb: 64 + number, ..Work::usual() },
-        6 => Work { unhealthy: true, exit: 1, memory_mb: 64 + number, ..Work::usual() },
-        _ => Work { memory_mb: 64 + number, ..Work::usual() },
+        5 => Work { fails: true, exit: 1, memory_mb: 64 + number, ..Work::basic() },
+        6 => Work { unhealthy: true, exit: 1, memory_mb: 64 + number, ..Work::basic() },
+        _ => Work { memory_mb: 64 + number, ..Work::basic() },
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     let mut at = Duration::from_secs(2);
     for number in 0..2 {
         let instances = 1 + u32_below(rng, 5);
-        let desire = Ask::Desire { process: process(number), instances, work: Work::usual() };
+        let desire = Ask::Desire { process: process(number), instances, work: Work::basic() };
         acts.push((at, act(rng, desire)));
     }
     while at < peace_at {
@@ -64,23 +64,23 @@ pub(crate) fn back_to_what_fails(rng: &mut Rng, peace_at: Duration) -> Vec<(Dura
     }
     let process = ProcessGuid::new("back").expect("a name");
     let deploy = |number, update| {
-        let rolls = Some(Box::new(Rolls { update, ..Rolls::usual() }));
+        let rolls = Some(Box::new(Rolls { update, ..Rolls::basic() }));
         Ask::Deploy { process: process.clone(), definition: definition(number), work: work(number), rolls }
     };
-    let usual = UpdatePolicy::default_update;
+    let basic = UpdatePolicy::default_update;
     let (at_once, goes_on) = (Parallelism::Count(5), FailureAction::Continue);
-    let unwatched = UpdatePolicy { parallelism: at_once, failure_action: goes_on, ..usual() };
+    let unwatched = UpdatePolicy { parallelism: at_once, failure_action: goes_on, ..basic() };
     let failure_action = if rng.chance(500) { FailureAction::Pause } else { FailureAction::Rollback };
     let order = if rng.chance(300) { UpdateOrder::StopFirst } else { UpdateOrder::StartFirst };
-    let watched = UpdatePolicy { monitor_ms: 5_000, delay_ms: 2_000, failure_action, order, ..usual() };
+    let watched = UpdatePolicy { monitor_ms: 5_000, delay_ms: 2_000, failure_action, order, ..basic() };
     let last = match rng.below(3) {
         0 => Ask::Activate(process.clone(), definition(WORKS)),
-        1 => deploy(4, usual()),
+        1 => deploy(4, basic()),
         _ => Ask::Steer(process.clone(), RolloutControl::Resume),
     };
     let instances = 2 + u32_below(rng, 2);
     let asked = [
-        (1_000, Ask::Desire { process: process.clone(), instances, work: Work::usual() }),
+        (1_000, Ask::Desire { process: process.clone(), instances, work: Work::basic() }),
         (5_000, deploy(RUNS_BRIEFLY, unwatched)),
         (5_000, deploy(WORKS, watched)),
         (8_000, Ask::Steer(process.clone(), RolloutControl::RollBack)),
@@ -118,7 +118,7 @@ fn asked(rng: &mut Rng, patient: bool) -> Ask {
         15 | 16 => Ask::Steer(process, RolloutControl::RollBack),
         17 => Ask::Scale { process, instances: u32_below(rng, 6) },
         18 => Ask::Retire(process, u32_below(rng, 4)),
-        _ => Ask::Desire { process, instances: 1 + u32_below(rng, 4), work: Work::usual() },
+        _ => Ask::Desire { process, instances: 1 + u32_below(rng, 4), work: Work::basic() },
     }
 }
 
@@ -135,7 +135,7 @@ fn deploy(rng: &mut Rng, process: ProcessGuid, patient: bool) -> Ask {
 
 pub(crate) fn work(number: u64) -> Work {
     let millis = Duration::from_millis;
-    let work = Work::usual();
+    let work = Work::basic();
     match number {
         8 => Work { fails: true, exit: 1, ..work },
         9 => Work { run: Some(millis(300)), exit: 1, ..work },
@@ -151,7 +151,7 @@ pub(crate) fn work(number: u64) -> Work {
 }
 
 pub(crate) fn rolls(rng: &mut Rng, patient: bool) -> Rolls {
-    let usual = UpdatePolicy::default_update();
+    let basic = UpdatePolicy::default_update();
     let order = if rng.chance(350) { UpdateOrder::StopFirst } else { UpdateOrder::StartFirst };
     let parallelism = match rng.below(6) {
         0 => Parallelism::Percent(50),
@@ -179,7 +179,7 @@ pub(crate) fn rolls(rng: &mut Rng, patient: bool) -> Rolls {
         failure_action,
         monitor_ms: millis(rng, 400, 0, slow).unwrap_or(0),
         max_failure_ratio: Ratio::try_from(ratio).unwrap_or_default(),
-        index_deadline_ms: millis(rng, 300, 2_000, 20_000).unwrap_or(usual.index_deadline_ms),
+        index_deadline_ms: millis(rng, 300, 2_000, 20_000).unwrap_or(basic.index_deadline_ms),
         pause_after: rng.chance(150).then(|| 1 + u32_below(rng, 3)),
     };
     // A stop-first rollout must be allowed to stop an instance, however few there are.
@@ -200,9 +200,9 @@ pub(crate) fn limit_histories(acts: &mut [(Duration, Act)], rng: &mut Rng) {
 pub(crate) fn mending(processes: &[(ProcessGuid, Domain)], rng: &mut Rng) -> Vec<(Domain, Ask)> {
     let deploy = |process: &ProcessGuid| {
         let definition = DefinitionId::new(MENDED).expect("a name");
-        let rolls = Rolls { min_running: Some(0), ..Rolls::usual() };
+        let rolls = Rolls { min_running: Some(0), ..Rolls::basic() };
         let (process, rolls) = (process.clone(), Some(Box::new(rolls)));
-        Ask::Deploy { process, definition, work: Work::usual(), rolls }
+        Ask::Deploy { process, definition, work: Work::basic(), rolls }
     };
     let mended = processes.iter().filter(|_| rng.chance(650));
     mended.map(|(process, domain)| (domain.clone(), deploy(process))).collect()

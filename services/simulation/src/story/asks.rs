@@ -139,19 +139,19 @@ struct Options<'a>(&'a Work);
 
 impl fmt::Display for Options<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let usual = Work::usual();
+        let basic = Work::basic();
         let Work { create, start, run, exit, result, ignores_term, hangs, fails, .. } = self.0;
         let Work { unhealthy, memory_mb, stack, tag, racks, isolation, priority, .. } = self.0;
-        let time = |f: &mut fmt::Formatter<'_>, name: &str, time: Duration, usual: Duration| {
-            if time == usual { Ok(()) } else { write!(f, " {name}={}", Time(time)) }
+        let time = |f: &mut fmt::Formatter<'_>, name: &str, time: Duration, basic: Duration| {
+            if time == basic { Ok(()) } else { write!(f, " {name}={}", Time(time)) }
         };
-        time(f, "create", *create, usual.create)?;
-        time(f, "start", *start, usual.start)?;
+        time(f, "create", *create, basic.create)?;
+        time(f, "start", *start, basic.start)?;
         run.map_or(Ok(()), |run| write!(f, " run={}", Time(run)))?;
-        if *exit != usual.exit {
+        if *exit != basic.exit {
             write!(f, " exit={exit}")?;
         }
-        if *result != usual.result {
+        if *result != basic.result {
             write!(f, " result={}", Quoted(result))?;
         }
         let words =
@@ -161,7 +161,7 @@ impl fmt::Display for Options<'_> {
                 write!(f, " {word}")?;
             }
         }
-        if *memory_mb != usual.memory_mb {
+        if *memory_mb != basic.memory_mb {
             write!(f, " memory={memory_mb}")?;
         }
         stack.as_ref().map_or(Ok(()), |stack| write!(f, " stack={stack}"))?;
@@ -186,7 +186,7 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
     } else if words.take("desire") {
         let process = process(words)?;
         let instances = if words.take("everywhere") { None } else { Some(instances(words)?) };
-        let mut work = Work::usual();
+        let mut work = Work::basic();
         while tail.read(words)? || option(&mut work, words)? {}
         match instances {
             Some(instances) => Ask::Desire { process, instances, work },
@@ -206,7 +206,7 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
         Ask::Policy { process, restart }
     } else if words.take("deploy") {
         let (process, definition) = (process(words)?, words.name("the id of a definition")?);
-        let (mut work, mut rolls) = (Work::usual(), None);
+        let (mut work, mut rolls) = (Work::basic(), None);
         while tail.read(words)? || option(&mut work, words)? || rolling::read(&mut rolls, words)? {}
         Ask::Deploy { process, definition, work, rolls }
     } else if words.take("activate") {
@@ -302,7 +302,7 @@ fn periodic(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
     let periodic = words.name("the name of a periodic task")?;
     let known = |word: &str| OFTEN.into_iter().find(|(known, _)| *known == word);
     let (_, often) = words.read("every-minute or every-second-minute", known)?;
-    let (mut work, mut overlap) = (Work::usual(), Overlap::default());
+    let (mut work, mut overlap) = (Work::basic(), Overlap::default());
     loop {
         if let Some(mut value) = words.take_option("overlap") {
             let known = |word: &str| OVERLAPS.into_iter().find(|(known, _)| *known == word);
@@ -329,7 +329,7 @@ fn parameterised(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad>
         return Ok(None);
     }
     let parameterised = words.name(NAME)?;
-    let (mut work, mut limit, mut overflow) = (Work::usual(), None, Overflow::default());
+    let (mut work, mut limit, mut overflow) = (Work::basic(), None, Overflow::default());
     loop {
         if let Some(mut value) = words.take_option("limit") {
             limit = Some(value.number()?);
@@ -362,7 +362,7 @@ fn dispatch(tail: &mut Tail, parameterised: ParameterisedGuid, words: &mut Words
 
 fn run_task(tail: &mut Tail, words: &mut Words) -> Result<Ask, Bad> {
     let task = words.name("the name of a task")?;
-    let (mut work, mut owner, mut queue) = (Work::usual(), Owner::None, None);
+    let (mut work, mut owner, mut queue) = (Work::basic(), Owner::None, None);
     loop {
         if let Some(mut value) = words.take_option("owner") {
             let known = |word: &str| Owner::NAMES.iter().find(|(_, name)| *name == word);

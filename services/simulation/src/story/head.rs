@@ -25,13 +25,13 @@ pub(super) struct Head {
 
 impl Default for Head {
     fn default() -> Self {
-        Self { seed: 0, shape: Shape::USUAL, faults: Faults::NONE, only_simulated: None, peace_at: None }
+        Self { seed: 0, shape: Shape::DEFAULT, faults: Faults::NONE, only_simulated: None, peace_at: None }
     }
 }
 
 /// Writes the parts of a head that differ from the default.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
-    let usual = Shape::USUAL;
+    let basic = Shape::DEFAULT;
     let Shape {
         bbss,
         auctioneers,
@@ -49,11 +49,11 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         writeln!(f, "seed {}", plan.seed)?;
     }
     let counts = [
-        ("cells", cells, usual.cells),
-        ("bbss", bbss, usual.bbss),
-        ("auctioneers", auctioneers, usual.auctioneers),
+        ("cells", cells, basic.cells),
+        ("bbss", bbss, basic.bbss),
+        ("auctioneers", auctioneers, basic.auctioneers),
     ];
-    for (name, count, _) in counts.iter().filter(|(_, count, usual)| count != usual) {
+    for (name, count, _) in counts.iter().filter(|(_, count, basic)| count != basic) {
         writeln!(f, "{name} {count}")?;
     }
     for (is_so, word) in [(tagged, "tagged"), (mixed, "mixed"), (roomy, "roomy"), (narrow, "narrow")] {
@@ -61,8 +61,8 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
             writeln!(f, "{word}")?;
         }
     }
-    let times = [("evacuation", evacuation, usual.evacuation), ("self-test", self_test, usual.self_test)];
-    for (name, time, _) in times.iter().filter(|(_, time, usual)| time != usual) {
+    let times = [("evacuation", evacuation, basic.evacuation), ("self-test", self_test, basic.self_test)];
+    for (name, time, _) in times.iter().filter(|(_, time, basic)| time != basic) {
         writeln!(f, "{name} {}", Time(*time))?;
     }
     match replicas {

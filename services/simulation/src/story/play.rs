@@ -162,7 +162,7 @@ impl<'a> StoryRun<'a> {
         for open in self.open.extract_if(.., |open| open.end <= now) {
             match (open.expect.when, open.instead) {
                 (When::Now | When::Within(_), Some(instead)) => {
-                    violate(cluster, open.expect.but(open.from, now, &instead), sink);
+                    violate(cluster, open.expect.unmet(open.from, now, &instead), sink);
                 }
                 (When::Now | When::Within(_) | When::Until(_), _) => sink(now, RunEvent::Met(open.expect)),
             }
@@ -190,7 +190,7 @@ impl<'a> StoryRun<'a> {
                 true
             }
             (When::Until(_), Err(instead)) => {
-                wrong.push(open.expect.but(open.from, now, &instead));
+                wrong.push(open.expect.unmet(open.from, now, &instead));
                 false
             }
         });
@@ -200,7 +200,7 @@ impl<'a> StoryRun<'a> {
 
 impl Expect {
     /// Returns the detail of an unmet expectation.
-    fn but(&self, from: Duration, now: Duration, instead: &str) -> String {
+    fn unmet(&self, from: Duration, now: Duration, instead: &str) -> String {
         format!("at {} {self}: at {} {instead}", Time(from), Time(now))
     }
 }
@@ -221,7 +221,7 @@ fn unexpected_answer(act: &Act, answered: Response) -> Option<String> {
 }
 
 fn violate(cluster: &mut Cluster, detail: String, sink: EventSink<'_>) {
-    let violation = Violation { invariant: Invariant::AsExpected, detail: detail };
+    let violation = Violation { invariant: Invariant::AsExpected, detail };
     sink(cluster.now.since(START), RunEvent::Violation(&violation));
     cluster.violated(violation.invariant, violation.detail);
 }

@@ -58,28 +58,28 @@ pub(super) fn steer(words: &mut Words) -> Result<RolloutControl, Bad> {
 
 /// Writes the parts of a policy that differ from the default.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, rolls: &Rolls) -> fmt::Result {
-    let usual = UpdatePolicy::default_update();
+    let basic = UpdatePolicy::default_update();
     let Rolls { update, min_running, history } = rolls;
     f.write_str(" rolls")?;
-    if update.parallelism != usual.parallelism {
+    if update.parallelism != basic.parallelism {
         match update.parallelism {
             Parallelism::Count(count) => write!(f, " parallelism={count}")?,
             Parallelism::Percent(percent) => write!(f, " parallelism={percent}%")?,
         }
     }
-    let mut time = |name: &str, millis: u64, usual: u64| {
-        if millis == usual { Ok(()) } else { write!(f, " {name}={}", Time(Duration::from_millis(millis))) }
+    let mut time = |name: &str, millis: u64, basic: u64| {
+        if millis == basic { Ok(()) } else { write!(f, " {name}={}", Time(Duration::from_millis(millis))) }
     };
-    time("delay", update.delay_ms, usual.delay_ms)?;
-    time("monitor", update.monitor_ms, usual.monitor_ms)?;
-    time("deadline", update.index_deadline_ms, usual.index_deadline_ms)?;
-    if update.order != usual.order {
+    time("delay", update.delay_ms, basic.delay_ms)?;
+    time("monitor", update.monitor_ms, basic.monitor_ms)?;
+    time("deadline", update.index_deadline_ms, basic.index_deadline_ms)?;
+    if update.order != basic.order {
         write!(f, " order={}", name_in(&ORDERS, &update.order))?;
     }
-    if update.failure_action != usual.failure_action {
+    if update.failure_action != basic.failure_action {
         write!(f, " on-failure={}", name_in(&FAILURES, &update.failure_action))?;
     }
-    if update.max_failure_ratio != usual.max_failure_ratio {
+    if update.max_failure_ratio != basic.max_failure_ratio {
         write!(f, " ratio={}", f64::from(update.max_failure_ratio))?;
     }
     update.pause_after.map_or(Ok(()), |after| write!(f, " pause-after={after}"))?;
@@ -91,7 +91,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, rolls: &Rolls) -> fmt::Result {
 pub(super) fn read(rolls: &mut Option<Box<Rolls>>, words: &mut Words) -> Result<bool, Bad> {
     let Some(rolls) = rolls else {
         let begins = words.take("rolls");
-        *rolls = begins.then(|| Box::new(Rolls::usual()));
+        *rolls = begins.then(|| Box::new(Rolls::basic()));
         return Ok(begins);
     };
     let update = &mut rolls.update;
