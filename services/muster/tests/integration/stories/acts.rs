@@ -16,7 +16,7 @@ use simulation::work::{self, Ask};
 use simulation::{layout::cell_id, shape::Node};
 
 use super::stage::{Delayed, Stage};
-use super::work::{self, spec};
+use super::work::spec;
 use crate::support::containers::{kill_all, remove_groups, signal};
 use crate::support::eventually;
 use crate::support::program::CommandOutput;
@@ -181,7 +181,7 @@ impl Stage {
 
     fn command(&self, domain: &Domain, ask: &Ask) -> (Option<Answer>, String) {
         let file = || {
-            let text = work::file(ask, domain, &self.owner.url).to_string();
+            let text = super::work::file(ask, domain, &self.owner.url).to_string();
             self.cluster.place.write_file("desired.json", text).display().to_string()
         };
         let line = match ask {
