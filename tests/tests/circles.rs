@@ -15,9 +15,6 @@ use syn::visit::{self, Visit};
 /// Maximum number of files in one circle.
 const LIMIT: usize = 3;
 
-/// Number of files in the largest circle of the crates that exceed [`LIMIT`]. The numbers may only fall.
-const EXCEPTIONS: [(&str, usize); 1] = [("services/simulation", 34)];
-
 /// Maximum number of re-exports that lead from a name to its definition. It also ends cyclic imports.
 const MAX_HOPS: usize = 16;
 
@@ -359,25 +356,18 @@ fn roots(source: &Path) -> Vec<PathBuf> {
 #[test]
 fn import_circles_are_small() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-    let exceptions = BTreeMap::from(EXCEPTIONS);
     let mut problems = vec![];
     for folder in crates(workspace) {
         let source = workspace.join(&folder).join("src");
-        let allowed = exceptions.get(folder.as_str()).copied();
-        let mut largest = 0;
         for root in roots(&source) {
             let krate = Crate::read(&root);
             let graph = krate.graph();
             for circle in circles(&graph) {
-                largest = largest.max(circle.len());
-                if circle.len() > allowed.unwrap_or(LIMIT) {
+                if circle.len() > LIMIT {
                     let text = describe(&circle, &graph, &source);
                     problems.push(format!("{folder}: import circle of {} files:\n{text}", circle.len()));
                 }
             }
-        }
-        if let Some(allowed) = allowed.filter(|allowed| largest < *allowed) {
-            problems.push(format!("{folder}: lower the exception from {allowed} to {largest}"));
         }
     }
     assert!(

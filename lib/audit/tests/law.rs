@@ -12,9 +12,12 @@ use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, RemovalReason};
 use schemas::isolation::Isolation;
 use schemas::names::{ClientName, ClusterId, DecisionId, EntryId};
+use schemas::policy::{Parallelism, UpdatePolicy};
 use schemas::stamp::Actor;
 use schemas::task::{self, Outcome};
-use schemas::{Decision, Entry, Indices, Place, Places, Position, Timestamp, desired, domain as domains};
+use schemas::{
+    Decision, Entry, Indices, Place, Places, Position, Timestamp, desired, domain as domains, rollout,
+};
 use uuid::Uuid;
 
 /// A log whose decisions are judged (checked for legality) when they are added.
@@ -285,4 +288,38 @@ fn version_of_aggregate_with_own_subject_increments_by_one() {
     assert_eq!(log.kinds_if_added(refreshed(2, 3)), [Kind::Version]);
     assert_eq!(log.kinds_if_added(refreshed(2, 1)), [Kind::Version]);
     log.add_legal(refreshed(2, 2));
+}
+
+#[test]
+fn rollout_respects_its_policy_until_every_index_runs_the_target() {
+    let mut log = Log::default();
+    let bbs = || Actor::Bbs(service_id("b1"));
+    let places = |id, count| Places { indices: Indices::below(count), definition_id: definition_id(id) };
+    let created = |id, count| Event::Actual(actual::Event::Created { places: places(id, count) });
+    let lrp = fixtures::lrp("web", "shop", 2);
+    let add = |id| {
+        let definition = lrp.definition.clone();
+        Event::Desired(desired::Event::DefinitionAdded { definition_id: definition_id(id), definition })
+    };
+    let policy = UpdatePolicy { parallelism: Parallelism::Count(1), ..UpdatePolicy::default_update() };
+    let started = Event::Rollout(rollout::Event::Started {
+        kind: rollout::Kind::Update,
+        target: definition_id("v2"),
+        rollback_to: Some(definition_id("web")),
+        total: 2,
+        policy: Box::new(policy),
+        reason: String::new(),
+    });
+    let desired = Event::Desired(desired::Event::Desired(Box::new(lrp.clone())));
+    let healthy = Event::Desired(desired::Event::HealthyChanged { definition_id: definition_id("web") });
+    let activated = Event::Desired(desired::Event::Activated { definition_id: definition_id("v2") });
+    log.add_legal(decision(1, 1, web_process(1), client(), vec![desired, created("web", 2), healthy]));
+    log.add_legal(decision(2, 2, web_process(1), client(), vec![add("v2"), activated, started]));
+    let kinds = |event| log.kinds_if_added(decision(3, 3, web_process(1), bbs(), event));
+    let begin = |count| Event::Rollout(rollout::Event::IndicesStarted { indices: Indices::below(count) });
+    assert_eq!(kinds(vec![begin(1), created("v2", 1)]), []);
+    assert_eq!(kinds(vec![begin(2)]), [Kind::InvariantViolated], "the policy replaces one index at once");
+    assert_eq!(kinds(vec![Event::Rollout(rollout::Event::Completed {})]), [Kind::InvariantViolated]);
+    let third = vec![add("v3"), created("v2", 1), created("v3", 1)];
+    assert_eq!(kinds(third), [Kind::InvariantViolated], "an index has three instances");
 }

@@ -17,10 +17,10 @@ use runtime::exit::Exit;
 use schemas::entry::Event;
 use schemas::{Decision, Entry};
 use serde_json::{Value, json};
-use simulation::asked::Response;
-use simulation::cluster::START;
-use simulation::story::{Facts, Seen, Story, Time};
-use simulation::{Outcome, Plan, run_told};
+use simulation::requests::Response;
+use simulation::shape::START;
+use simulation::story::{Facts, RunEvent, Story, Time};
+use simulation::{Outcome, Plan, run_with};
 use text::describe::sentence;
 use text::words::{number, one_line};
 
@@ -63,9 +63,9 @@ fn simulate(args: &SimulateArgs, output: Output) -> Result<bool, Failure> {
         output::write_line(&story.about.join("\n"))?;
     }
     let mut shown = Display { output, last: args.last, lines: VecDeque::new(), trouble: None, end: None };
-    let outcome = run_told(&story.plan, &mut |at, seen| shown.observe(at, seen));
+    let outcome = run_with(&story.plan, &mut |at, seen| shown.observe(at, seen));
     shown.finish(&story.plan, &outcome)?;
-    Ok(outcome.broken.is_empty())
+    Ok(outcome.violations.is_empty())
 }
 
 fn read_story(path: &Path) -> Result<Story, Failure> {
@@ -89,8 +89,8 @@ struct Display {
 }
 
 impl Display {
-    fn observe(&mut self, at: Duration, seen: Seen<'_>) {
-        if let Seen::Peace(facts) = seen {
+    fn observe(&mut self, at: Duration, seen: RunEvent<'_>) {
+        if let RunEvent::Peace(facts) = seen {
             self.end = Some(facts.clone());
         }
         let lines = if self.output.is_human_readable() {
@@ -118,11 +118,11 @@ impl Display {
     fn finish(self, plan: &Plan, outcome: &Outcome) -> Result<(), Failure> {
         self.trouble.map_or(Ok(()), Err)?;
         self.lines.iter().try_for_each(|line| output::write_line(line))?;
-        let broken = outcome.broken.iter().map(|broken| format!("BROKEN  {broken}"));
-        let broken: Vec<String> = broken.map(|line| one_line(&line)).collect();
+        let violations = outcome.violations.iter().map(|violation| format!("VIOLATED  {violation}"));
+        let violations: Vec<String> = violations.map(|line| one_line(&line)).collect();
         if !self.output.is_human_readable() {
-            let how = outcome.broken.iter().map(ToString::to_string).collect::<Vec<_>>();
-            let end = json!({"broken": how, "steps": outcome.steps, "entries": outcome.entries});
+            let how = outcome.violations.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let end = json!({"violations": how, "steps": outcome.steps, "entries": outcome.entries});
             return output::write_line(&json!({ "end": end }).to_string());
         }
         let look = RenderOptions { now: START + plan.peace_at, ..self.output.look() };
@@ -142,27 +142,28 @@ impl Display {
         output::write_line(&format!(
             "\n{steps} steps, {entries} entries, {whole} including the final period without faults"
         ))?;
-        let end = if broken.is_empty() { "All invariants held.".to_owned() } else { broken.join("\n") };
+        let end =
+            if violations.is_empty() { "All invariants held.".to_owned() } else { violations.join("\n") };
         output::write_line(&end)
     }
 }
 
 /// Formats an observation as text.
-fn text_lines(seen: Seen<'_>) -> Vec<String> {
+fn text_lines(seen: RunEvent<'_>) -> Vec<String> {
     match seen {
-        Seen::Act(act) => vec![format!("-- {act}")],
-        Seen::Answered(act, Response::Refused(code)) => vec![format!("   {act}: refused: {code}")],
-        Seen::Answered(_, Response::Done(_) | Response::Nothing) => vec![],
-        Seen::Stored(position, bytes) => match Entry::decode(bytes) {
+        RunEvent::Act(act) => vec![format!("-- {act}")],
+        RunEvent::Answered(act, Response::Refused(code)) => vec![format!("   {act}: refused: {code}")],
+        RunEvent::Answered(_, Response::Done(_) | Response::Unanswered) => vec![],
+        RunEvent::Stored(position, bytes) => match Entry::decode(bytes) {
             Ok(entry) => {
                 let told = entry.decisions.iter().flat_map(describe_decision);
                 told.map(|what| format!("{position:>5}  {what}")).collect()
             }
             Err(error) => vec![format!("{position:>5}  unknown entry: {}", one_line(&error.to_string()))],
         },
-        Seen::Kept(expect) => vec![format!("ok {expect}")],
-        Seen::Broken(broken) => vec![format!("BROKEN {}", one_line(&broken.how))],
-        Seen::Peace(_) => vec!["-- faults end".into()],
+        RunEvent::Met(expect) => vec![format!("ok {expect}")],
+        RunEvent::Violation(violation) => vec![format!("VIOLATED {}", one_line(&violation.detail))],
+        RunEvent::Peace(_) => vec!["-- faults end".into()],
     }
 }
 
@@ -173,25 +174,25 @@ fn describe_decision(decision: &Decision) -> Vec<String> {
 }
 
 /// Formats an observation as JSON.
-fn json_values(at: Duration, seen: Seen<'_>) -> Vec<Value> {
+fn json_values(at: Duration, seen: RunEvent<'_>) -> Vec<Value> {
     let at = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
     let value = match seen {
-        Seen::Act(act) => json!({"at_ms": at, "act": act.to_string()}),
-        Seen::Answered(act, told) => {
+        RunEvent::Act(act) => json!({"at_ms": at, "act": act.to_string()}),
+        RunEvent::Answered(act, told) => {
             let answer = match told {
                 Response::Done(_) => "done".to_owned(),
                 Response::Refused(code) => code.to_string(),
-                Response::Nothing => "nothing".to_owned(),
+                Response::Unanswered => "nothing".to_owned(),
             };
             json!({"at_ms": at, "act": act.to_string(), "answer": answer})
         }
-        Seen::Stored(position, bytes) => {
+        RunEvent::Stored(position, bytes) => {
             let entry: Value = serde_json::from_slice(bytes).unwrap_or_default();
             json!({"at_ms": at, "position": position, "entry": entry})
         }
-        Seen::Kept(expect) => json!({"at_ms": at, "kept": expect.to_string()}),
-        Seen::Broken(broken) => json!({"at_ms": at, "broken": broken.to_string()}),
-        Seen::Peace(facts) => {
+        RunEvent::Met(expect) => json!({"at_ms": at, "kept": expect.to_string()}),
+        RunEvent::Violation(violation) => json!({"at_ms": at, "violation": violation.to_string()}),
+        RunEvent::Peace(facts) => {
             json!({"at_ms": at, "instances": facts.instances, "tasks": facts.tasks, "cells": facts.cells})
         }
     };

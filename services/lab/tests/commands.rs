@@ -12,8 +12,9 @@ use schemas::definition::DesiredLrp;
 use schemas::subject::{Position, Subject};
 use secrets::{Key, Ring};
 use serde_json::{Value, json};
-use simulation::cluster::{Cluster, START};
+use simulation::cluster::Cluster;
 use simulation::plan::Plan;
+use simulation::shape::START;
 
 /// Writes the first minute of a simulated cluster as the journal of a data folder. Returns the last position,
 /// and a replicated process.

@@ -50,3 +50,6 @@ pub fn backoff(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(8);
     (RETRY_DELAYS.0 * 2_u32.pow(doublings)).min(RETRY_DELAYS.1)
 }
+/// Maximum time for which the rep accepts a term that no answer of the BBS has named. Usually, an answer
+/// names a new leader within this time.
+pub const UNCONFIRMED_TERM_TIMEOUT: Duration = Duration::from_secs(15);

@@ -1,24 +1,23 @@
-//! What arrives at a node, decoded into what its machine takes.
+//! Inputs of nodes, decoded for their state machines.
 
 use bbs::{AppendFailure, ChangeRequest, Query};
 use bytes::Bytes;
 use projections::Reader;
 use projections::reader::{self, ReadMessage};
+use schemas::Refusal;
 use schemas::container::{Container, Epoch};
-use schemas::message::{Envelope, Heartbeat, PerformReply, ReportsReply, ServiceStatus};
+use schemas::message::{Envelope, Heartbeat, PerformReply, ReportsReply};
 use schemas::names::{ClientName, Domain, EntryId, InstanceGuid, TaskGuid};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
-use schemas::{Refusal, Timestamp};
 
-use super::bus::{About, Kind, decoded, must};
-use super::cluster::Last;
-use super::journal::Stored;
+use crate::event::{About, Clock, Kind, Last, decoded, must};
+use crate::journal::Stored;
 
-/// What arrives at a node.
+/// Input of a node.
 #[expect(clippy::large_enum_variant, reason = "there are few, and each is taken in at once")]
-pub(super) enum Arrived {
+pub(crate) enum Arrived {
     Recorded(Position, Stored),
     CaughtUp,
     NotAppended {
@@ -35,7 +34,7 @@ pub(super) enum Arrived {
         kind: Kind,
         bytes: Bytes,
     },
-    /// A client's command that could be read.
+    /// Valid command of a client.
     Command {
         requester: u64,
         domain: Domain,
@@ -55,7 +54,7 @@ pub(super) enum Arrived {
         epoch: Epoch,
         called: bbs::callbacks::CallbackResult,
     },
-    /// Another clock, for a BBS.
+    /// Clock of another service.
     Clock(Clock),
     Disconnected,
     Reconnected,
@@ -63,15 +62,8 @@ pub(super) enum Arrived {
     Tick,
 }
 
-/// A clock that a BBS compares with its own.
-#[derive(Clone, Debug)]
-pub(super) enum Clock {
-    Server(Timestamp),
-    Alive(ServiceStatus),
-}
-
 impl Arrived {
-    pub(super) fn for_bbs(self) -> Option<bbs::Input> {
+    pub(crate) fn for_bbs(self) -> Option<bbs::Input> {
         use bbs::Input as I;
         Some(match self {
             Self::Recorded(position, stored) => I::Delivered {
@@ -109,7 +101,7 @@ impl Arrived {
         })
     }
 
-    pub(super) fn for_auctioneer(self, reader: &mut Reader) -> Option<auctioneer::Input> {
+    pub(crate) fn for_auctioneer(self, reader: &mut Reader) -> Option<auctioneer::Input> {
         use auctioneer::Input as I;
         Some(match self {
             Self::Recorded(position, stored) => {
@@ -149,7 +141,7 @@ impl Arrived {
         })
     }
 
-    pub(super) fn for_rep(self) -> Option<rep::Input> {
+    pub(crate) fn for_rep(self) -> Option<rep::Input> {
         use rep::Input as I;
         Some(match self {
             Self::Message { requester, kind: Kind::Perform, bytes } => {
@@ -223,7 +215,7 @@ fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Inp
         Kind::Lead => ask(ChangeRequest::Lead(must(bytes))),
         Kind::Heartbeat => Some(bbs::Input::Heartbeat(must(bytes))),
         Kind::Beat => Some(bbs::Input::LeaderHeartbeat(must(bytes))),
-        // A command comes as what was read of it.
+        // The driver parses commands before the machine receives them.
         Kind::Client(..)
         | Kind::Perform
         | Kind::Probe

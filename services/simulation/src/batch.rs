@@ -1,49 +1,47 @@
-//! Many seeds, on every core.
+//! Batches of seeds on several threads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rep::reconcile::Row;
 
-use super::cluster::{Outcome, run};
-use super::coverage::{Coverage, Situation};
+use crate::coverage::{Coverage, Situation};
+use crate::run::{Outcome, run};
 
-/// What all seeds of a batch showed together.
+/// Results of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// How many were run.
     pub seeds: u64,
-    /// Those that broke a promise.
+    /// Outcomes of seeds that violated an invariant.
     pub failed: BTreeMap<u64, Outcome>,
-    /// What was seen.
     pub coverage: Coverage,
-    /// Inputs that machines took.
+    /// Number of inputs.
     pub steps: u64,
-    /// Entries that were stored.
+    /// Number of entries.
     pub entries: u64,
-    /// Time that was simulated.
+    /// Simulated time.
     pub simulated: Duration,
-    /// What went wrong on purpose, and how often.
+    /// Number of injected faults of each kind.
     pub injected: BTreeMap<&'static str, u64>,
-    /// The rows of the reconciliation tables that were met, and in how many runs.
+    /// Rows of the reconciliation tables, with the number of runs that applied them.
     pub rows: BTreeMap<Row, u64>,
-    /// How much work only convergence found.
+    /// Amount of work that only convergence found.
     pub found_by_convergence: u64,
-    /// The longest time in which more than two containers of one ActualLRP ran at once.
+    /// Longest time for which more than two containers of one ActualLRP ran.
     pub crowded: Duration,
-    /// Seeds in which next to nothing happened.
+    /// Seeds with next to no entries.
     pub idle: Vec<u64>,
 }
 
 impl Batch {
-    /// What should have been met and was not, in words. Rows of the reconciliation tables are met by plans of their own
-    /// ([`crate::directed`]), whether seeds meet them or not.
+    /// Returns the texts of situations that no seed met. Rows of the reconciliation tables have directed
+    /// plans ([`crate::directed`]).
     #[must_use]
     pub fn never_seen(&self) -> Vec<&'static str> {
-        self.coverage.missing().map(Situation::words).collect()
+        self.coverage.missing().map(Situation::text).collect()
     }
 
     fn add(&mut self, seed: u64, outcome: Outcome) {
@@ -63,26 +61,24 @@ impl Batch {
         if outcome.entries <= 10 {
             self.idle.push(seed);
         }
-        if !outcome.broken.is_empty() {
+        if !outcome.violations.is_empty() {
             self.failed.insert(seed, outcome);
         }
     }
 }
 
-/// Runs seeds on so many threads. `progress` hears of each that is done, and what it showed; false ends the batch.
-pub fn run_all(seeds: Range<u64>, threads: usize, progress: impl Fn(&Outcome) -> bool + Sync) -> Batch {
+/// Runs seeds on this number of threads. Calls `progress` with the outcome of each seed.
+pub fn run_all(seeds: Range<u64>, threads: usize, progress: impl Fn(&Outcome) + Sync) -> Batch {
     let next = AtomicU64::new(seeds.start);
-    let ended = AtomicBool::new(false);
     let batch = Mutex::new(Batch::default());
     let work = || {
-        while !ended.load(Ordering::Relaxed) {
+        loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
                 return;
             }
             let outcome = run(seed);
-            let goes_on = progress(&outcome);
-            ended.fetch_or(!goes_on, Ordering::Relaxed);
+            progress(&outcome);
             batch.lock().add(seed, outcome);
         }
     };

@@ -1,110 +1,26 @@
-//! The bus: messages that are lost, late, doubled or old, and questions with their answers.
+//! Message bus. Messages may be lost, late, repeated or old.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use schemas::cluster::Terms;
-use schemas::codec::{self, Form};
-use schemas::message::{Ack, Answer, PerformId, ReportsReply};
-use schemas::names::{CellId, Domain, RequestId};
+use schemas::limits::MESSAGE_BYTES;
+use schemas::message::{Ack, Answer, ReportsReply};
+use schemas::names::Domain;
 use schemas::query::RecordsAnswer;
-use schemas::subject::Position;
-use schemas::{Refusal, Timestamp, cell};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use schemas::{Refusal, Timestamp};
 
-use super::arrived::Arrived;
-use super::asked::ClientRequest;
-use super::checkers::sizes;
-use super::cluster::{Cluster, ClusterEvent, NodeEvent};
-use super::coverage::Situation;
-use super::nodes::{Life, Machine, Node};
-use super::promises::Promise;
-use super::reads::{Read, Table};
-use super::spoiled::Spoiled;
-
-/// How long somebody waits for an answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-
-/// A message on the bus. With a token it asks, and the answer names the token.
-#[derive(Clone, Debug)]
-pub(super) struct Message {
-    pub(super) kind: Kind,
-    pub(super) token: Option<u64>,
-    pub(super) bytes: Bytes,
-}
-
-/// What a message is, as its subject would say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A client's command: its domain, noun and verb.
-    Client(Domain, &'static str, &'static str),
-    /// An operator's: what becomes of a cell.
-    Operator(CellId, cell::Command),
-    /// An operator's: a command that concerns the whole cluster.
-    Cluster(schemas::cluster::Command),
-    /// The rep of this cell asks whether it may speak for it.
-    Attach(CellId),
-    /// The rep of this cell leaves.
-    Leave(CellId),
-    /// A client reads.
-    Query(Table),
-    /// A rep's, under the name of a cell.
-    Report(CellId),
-    Records,
-    Outcomes,
-    Lead,
-    Perform,
-    Probe,
-    Evacuate,
-    Uncordon,
-    Stop,
-    Cancel,
-    Heartbeat,
-    Beat,
-}
-
-/// A question that waits for its answer.
-#[derive(Clone, Debug)]
-pub(super) struct Question {
-    /// Who asked; none: a client.
-    pub(super) from: Option<Life>,
-    pub(super) about: About,
-}
-
-/// What was asked, as far as the requester needs it with the answer.
-#[derive(Clone, Debug)]
-pub(super) enum About {
-    Request(Box<ClientRequest>),
-    /// An operator's order.
-    Operator,
-    /// The rep of a cell may speak for it.
-    Attach(usize),
-    /// A report under the name of a cell that didn't make it.
-    Forged(CellId),
-    /// Something else under the id of a request that was carried out.
-    Reused(RequestId),
-    /// A client's command with one thing wrong.
-    Spoiled(Box<Spoiled>),
-    /// A client reads what it wrote: the position and the version that it must see.
-    Show {
-        at_least: Position,
-        version: u64,
-    },
-    /// A client looks what runs.
-    Look,
-    /// Somebody reads, and what comes is judged row by row.
-    Read(Box<Read>),
-    Report(u64),
-    Records(u64),
-    Outcomes(u64),
-    Lead,
-    Perform(CellId, PerformId),
-    Probe(CellId),
-}
+use crate::arrived::Arrived;
+use crate::cluster::Cluster;
+use crate::event::{
+    About, ClusterEvent, Kind, Message, NodeEvent, PATIENCE, Question, bytes_of, decoded, must,
+};
+use crate::invariants::Invariant;
+use crate::machine::Machine;
+use crate::shape::{Life, Node};
 
 impl Cluster {
-    pub(super) fn delay(&mut self) -> Timestamp {
+    pub(crate) fn delay(&mut self) -> Timestamp {
         self.now + Duration::from_micros(50 + self.network.below(self.faults.delay_ms * 1_000))
     }
 
@@ -116,7 +32,7 @@ impl Cluster {
         dropped
     }
 
-    /// When a message arrives: soon, or seconds late.
+    /// Draws the time of arrival: soon, or seconds late.
     fn arrival(&mut self) -> Timestamp {
         if self.network.chance(self.faults.late) {
             self.inject("messages seconds late");
@@ -125,16 +41,16 @@ impl Cluster {
         self.delay()
     }
 
-    pub(super) fn is_cut(&self, node: Node) -> bool {
+    pub(crate) fn is_cut(&self, node: Node) -> bool {
         self.place(node).cut_until > self.now
     }
 
-    /// Sends a message: it may be lost, late, doubled, or come again much later.
-    pub(super) fn send(&mut self, from: Option<Node>, to: Node, message: Message) {
+    /// Sends a message, with faults.
+    pub(crate) fn send(&mut self, from: Option<Node>, to: Node, message: Message) {
         let faults = self.faults;
-        // No bus takes what is too large; what clients send is judged by who gets it.
-        if let Some(broken) = sizes::of_message(message.bytes.len()).filter(|_| from.is_some()) {
-            return self.breaks(broken);
+        // The bus refuses messages over its limit. Clients may send larger ones.
+        if from.is_some() && message.bytes.len() > MESSAGE_BYTES {
+            return;
         }
         if self.network.chance(faults.repeated) && !self.reuses_id(&message) {
             let at = self.now + self.network.millis(1_000, 180_000);
@@ -160,7 +76,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a sign of life gets lost.
+    /// Returns `true` if the faults lose this heartbeat or probe.
     fn is_unheard(&self, from: Option<Node>, to: Node, kind: &Kind) -> bool {
         let (cell, until) = self.unheard;
         let unheard = |node| node == Node::Rep(cell) && self.now < until;
@@ -186,16 +102,15 @@ impl Cluster {
         }
     }
 
-    /// An old copy arrives at whoever is there now.
-    pub(super) fn old_copy(&mut self, to: Node, message: Message) {
+    /// An old copy arrives at the current life of a node.
+    pub(crate) fn old_copy(&mut self, to: Node, message: Message) {
         if let Some(life) = self.life(to).filter(|_| !self.is_cut(to)) {
-            self.saw(Situation::OldCopy);
             self.schedule_for(self.now, life, NodeEvent::Message(message));
         }
     }
 
-    /// Whether a message uses a request id for something else. A copy that comes after the BBS has forgotten the first use is
-    /// carried out as any other request.
+    /// Returns `true` if a message reuses a request id. Such a message is not repeated, because a BBS that
+    /// has forgotten the first request would carry it out.
     fn reuses_id(&self, message: &Message) -> bool {
         let question = message.token.and_then(|token| self.questions.get(&token));
         question.is_some_and(|question| matches!(question.about, About::Reused(_)))
@@ -204,12 +119,12 @@ impl Cluster {
     fn count_copy(&mut self, message: &Message) {
         let question = message.token.and_then(|token| self.questions.get(&token));
         if let Some(Question { about: About::Request(request), .. }) = question {
-            self.wanted.copied(request);
+            self.requests.count_copy(request);
         }
     }
 
-    /// A message arrives, unless its receiver was cut off in between.
-    pub(super) fn message(&mut self, node: Node, message: Message) {
+    /// Passes a message to a node, unless the node is cut off.
+    pub(crate) fn message(&mut self, node: Node, message: Message) {
         if self.is_cut(node) {
             return;
         }
@@ -223,21 +138,18 @@ impl Cluster {
             return self.command(node, requester, (domain, noun, verb), &bytes);
         }
         if let (Kind::Perform, Some(requester), Some(rep)) = (&kind, requester, self.life(node)) {
-            self.checkers.given(rep, requester, must(&bytes), self.now);
+            self.checkers.work_received(rep, requester, must(&bytes), self.now);
         }
         if let (Kind::Evacuate, Some(requester)) = (&kind, requester) {
-            self.checkers.told_to_evacuate(requester, must(&bytes));
+            self.checkers.evacuation_ordered(requester, must(&bytes));
         }
-        if let (Kind::Heartbeat, Node::Auctioneer(_), Some(auctioneer)) = (&kind, node, self.life(node)) {
-            self.checkers.auctioneer_hears(auctioneer, &must(&bytes), self.now);
-        }
-        if let (Kind::Heartbeat, Node::Bbs(_), Some(bbs)) = (&kind, node, self.life(node)) {
-            self.checkers.heard(bbs, &must(&bytes), self.now);
+        if let (Kind::Heartbeat, Some(life)) = (&kind, self.life(node)) {
+            self.checkers.heartbeat_received(life, &must(&bytes), self.now);
         }
         self.input(node, Arrived::Message { requester: requester.unwrap_or_default(), kind, bytes });
     }
 
-    /// A client's command arrives.
+    /// Passes a command of a client to a node.
     fn command(
         &mut self,
         node: Node,
@@ -250,15 +162,15 @@ impl Cluster {
             Err(refusal) => return self.unreadable(node, requester, refusal),
         };
         if let Some((bbs, request)) = self.life(node).zip(envelope.request_id.as_ref()) {
-            // A copy without any patience left must not be carried out, so it gives no more time.
+            // A copy whose deadline has passed must not be carried out.
             let patience = envelope.timeout_ms.filter(|millis| *millis > 0).map(Duration::from_millis);
-            self.checkers.arrives(bbs, request, patience.map(|patience| self.now + patience));
+            self.checkers.command_arrived(bbs, request, patience.map(|patience| self.now + patience));
         }
         let (requester, domain) = (requester.unwrap_or_default(), domain.clone());
         self.input(node, Arrived::Command { requester, domain, envelope, command });
     }
 
-    /// What can't be read is refused at once, and does not reach the machine.
+    /// Refuses an invalid command before it reaches the machine.
     fn unreadable(&mut self, node: Node, requester: Option<u64>, refusal: Refusal) {
         let Some(requester) = requester else { return };
         let token = self.requesters.get(&requester);
@@ -266,13 +178,13 @@ impl Cluster {
             token.and_then(|token| self.questions.get(token))
         {
             let how = format!("{} is not read: {refusal}", request.id());
-            self.broken(Promise::GoodSpecsTaken, how);
+            self.violated(Invariant::ToldTrue, how);
         }
         self.answer(node, requester, bytes_of(&Answer::<Ack>::from(Err(refusal))));
     }
 
-    /// Asks: the answer comes back, or silence when the patience is over.
-    pub(super) fn ask(&mut self, to: Option<Node>, question: Question, kind: Kind, bytes: Bytes) {
+    /// Sends a question. Without an answer it ends after the timeout.
+    pub(crate) fn ask(&mut self, to: Option<Node>, question: Question, kind: Kind, bytes: Bytes) {
         self.counter += 1;
         let token = self.counter;
         let from = question.from;
@@ -290,11 +202,11 @@ impl Cluster {
         }
     }
 
-    /// A node answers; whoever asked may have given up.
-    pub(super) fn answer(&mut self, from: Node, requester: u64, bytes: Bytes) {
+    /// Sends an answer, unless the question has ended.
+    pub(crate) fn answer(&mut self, from: Node, requester: u64, bytes: Bytes) {
         let Some(token) = self.requesters.remove(&requester) else { return };
-        if let Some(broken) = sizes::of_message(bytes.len()) {
-            return self.breaks(broken);
+        if bytes.len() > MESSAGE_BYTES {
+            return;
         }
         let Some(question) = self.questions.get(&token) else { return };
         if let About::Read(_) = &question.about {
@@ -310,8 +222,8 @@ impl Cluster {
         self.bring(at, to, token, Some(bytes));
     }
 
-    /// An answer or silence comes to a node.
-    pub(super) fn answered(&mut self, node: Node, token: u64, bytes: Option<Bytes>) {
+    /// Passes an answer to a node. `None` after the timeout.
+    pub(crate) fn answered(&mut self, node: Node, token: u64, bytes: Option<Bytes>) {
         if bytes.is_some() && self.is_cut(node) {
             return;
         }
@@ -324,19 +236,19 @@ impl Cluster {
         if let (Some(bytes), Some(rep)) = (&bytes, self.life(node))
             && let Some(terms) = terms_of(&question.about, bytes)
         {
-            self.checkers.rep_learns(rep, terms);
+            self.checkers.terms_reported(rep, terms);
         }
         self.input(node, Arrived::Answer { about: question.about, bytes });
     }
 
-    /// Somebody who takes commands: a BBS that believes that it leads.
-    pub(super) fn leader(&mut self) -> Option<Node> {
+    /// Returns a BBS that leads.
+    pub(crate) fn leader(&mut self) -> Option<Node> {
         let leaders = self.leading_bbss();
         self.network.place(leaders.len()).map(|at| leaders[at])
     }
 
-    /// Somebody who answers queries: a BBS, whether it knows the log already or not.
-    pub(super) fn any_bbs(&mut self) -> Option<Node> {
+    /// Returns a BBS, whether it has read the log or not.
+    pub(crate) fn any_bbs(&mut self) -> Option<Node> {
         let answers =
             |node: &Node| matches!((node, &self.place(*node).machine), (Node::Bbs(_), Some(Machine::Bbs(_))));
         let able: Vec<Node> = self.all_nodes().into_iter().filter(answers).collect();
@@ -344,7 +256,7 @@ impl Cluster {
     }
 }
 
-/// The terms of the log that an answer to a rep names.
+/// Returns the terms of the log in an answer to a rep.
 fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
     match about {
         About::Report(_) => decoded::<ReportsReply>(bytes).ok().map(|answer| answer.terms),
@@ -354,27 +266,11 @@ fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
         | About::Attach(_)
         | About::Forged(_)
         | About::Reused(_)
-        | About::Spoiled(_)
         | About::Show { .. }
-        | About::Look
         | About::Read(_)
         | About::Outcomes(_)
         | About::Lead
         | About::Perform(..)
         | About::Probe(_) => None,
     }
-}
-
-/// Every other message is JSON, so that both forms are exercised.
-pub(super) fn bytes_of<T: Serialize>(message: &T) -> Bytes {
-    let postcard = codec::encode(Form::Postcard, message);
-    if postcard.len().is_multiple_of(2) { postcard.into() } else { codec::encode(Form::Json, message).into() }
-}
-
-pub(super) fn must<T: DeserializeOwned>(bytes: &Bytes) -> T {
-    codec::decode(bytes).expect("what a service sent decodes").0
-}
-
-pub(super) fn decoded<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Refusal> {
-    Result::from(must::<Answer<T>>(bytes))
 }

@@ -11,55 +11,53 @@ use schemas::evaluation::Trigger;
 use schemas::message::{Ack, Envelope, ReportsReply, Request};
 use schemas::names::{CellId, Domain, ProcessGuid, RequestId, TaskGuid};
 use schemas::policy::RestartPolicy;
-use schemas::query::{EvaluationSubject, Filter, InstanceRow, LrpRow, Page, Show, ShowAnswer};
+use schemas::query::{EvaluationSubject, LrpRow, Show, ShowAnswer};
 use schemas::refusal::Code;
 use schemas::spec::{ClientCommand, PeriodicAction};
 use schemas::subject::Position;
 use schemas::{Refusal, Timestamp, cell};
 
-use super::arrived::Arrived;
-use super::asked::{ClientRequest, Response};
-use super::bus::{About, Kind, Question, bytes_of, decoded};
-use super::cluster::{Cluster, ClusterEvent, NodeEvent};
-use super::coverage::Situation;
-use super::nodes::{Life, Machine, Node, cell_id, rep_of};
-use super::promises::Promise;
-use super::reads::Table;
-use super::rollouts;
-use super::spoiled::{self, Spoiled, spoiled, utmost, utmost_envelope};
-use super::story::newest;
-use super::workload::{Ask, domain, other_domain};
+use crate::arrived::Arrived;
+use crate::cluster::Cluster;
+use crate::coverage::Situation;
+use crate::event::{About, ClusterEvent, Kind, NodeEvent, Question, Table, bytes_of, decoded};
+use crate::generate::rollouts;
+use crate::invariants::Invariant;
+use crate::layout::cell_id;
+use crate::machine::Machine;
+use crate::requests::{ClientRequest, Response};
+use crate::shape::{Life, Node, rep_of};
+use crate::story::newest;
+use crate::work::{Ask, domain, other_domain};
 
-/// What a moody owner answers when it is well, when it refuses, and when it asks to be called again: all sides of what is
-/// repeated are there. In its fourth mood it says nothing.
+/// Answers of a moody owner in each of three moods: success, refusal, and requests to repeat the call. In a
+/// fourth mood the owner does not answer.
 const MOODS: [&[u16]; 3] = [&[200, 204], &[404, 302, 400, 499], &[503, 408, 429, 500, 599]];
 
-/// For so long no client asks a domain to be fresh.
+/// Time to live of a domain that no client requests.
 const NEVER_ASKED_MS: u64 = 1_234_567;
-/// How often a client asks before it gives up.
+/// Maximum number of attempts of a client.
 const TRIES: u32 = 40;
-/// How long a client waits for its answer that wants an evaluation tried again.
+/// Time for which a client waits for the retry of an evaluation.
 const RETRY_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Cluster {
-    /// A client wants something.
-    pub(super) fn client_wants(&mut self, domain: Domain, ask: &Ask, patience: Duration) {
+    /// Sends the command of a plan.
+    pub(crate) fn client_wants(&mut self, domain: Domain, ask: &Ask, patience: Duration) {
         let command = ask.command(&domain);
         self.client_commands(domain, command, patience);
     }
 
     fn client_commands(&mut self, domain: Domain, command: ClientCommand, patience: Duration) {
         let expected = self.expected_version(&command);
-        let spoiled = domain.clone();
-        let mut request = self.wanted.around(domain, command, self.now, patience, expected);
+        let mut request = self.requests.create(domain, command, self.now, patience, expected);
         request.envelope.if_position = self.planned_at(&request.command);
-        self.checkers.asked(&request);
+        self.checkers.requested(&request);
         self.send_request(request);
-        self.spoil(&spoiled);
     }
 
-    /// A client wants the newest evaluation of a process or a task with this trigger tried again, if it sees one.
-    pub(super) fn client_retries(&mut self, of: &ProcessGuid, trigger: Trigger) {
+    /// Retries the newest evaluation of a process or a task with this trigger, if there is one.
+    pub(crate) fn client_retries(&mut self, of: &ProcessGuid, trigger: Trigger) {
         let seen = self.facts().evaluations;
         let Some(row) = newest(seen.iter(), of.as_str(), trigger) else { return };
         let (domain, evaluation) = (row.domain.clone(), row.evaluation.id);
@@ -70,53 +68,7 @@ impl Cluster {
         self.client_commands(domain, command, RETRY_PATIENCE);
     }
 
-    /// At times a client sends a command with one thing wrong as well, or one in which all is as large as it may be.
-    fn spoil(&mut self, domain: &Domain) {
-        if self.faults.spoiled == 0 || !self.spoiling.chance(self.faults.spoiled) {
-            return;
-        }
-        if self.spoiling.chance(60) {
-            return self.ask_the_utmost();
-        }
-        self.counter += 1;
-        let wrong = spoiled(&mut self.spoiling, domain, self.counter);
-        self.inject("commands with one thing wrong");
-        let (noun, verb) = wrong.command;
-        let (to, bytes) = (self.leader(), Bytes::from(wrong.text.clone()));
-        let question = Question { from: None, about: About::Spoiled(Box::new(wrong)) };
-        self.ask(to, question, Kind::Client(domain.clone(), noun, verb), bytes);
-    }
-
-    fn ask_the_utmost(&mut self) {
-        self.inject("commands as large as may be");
-        let command = utmost(&mut self.spoiling);
-        let patience = self.spoiling.millis(10_000, 60_000);
-        let mut request = self.wanted.around(spoiled::domain(), command, self.now, patience, None);
-        let (reason, traceparent) = utmost_envelope(request.envelope.reason.as_deref().unwrap_or_default());
-        request.envelope.reason = Some(reason);
-        request.envelope.traceparent = Some(traceparent);
-        self.checkers.asked(&request);
-        self.send_request(request);
-    }
-
-    /// A command with one thing wrong is answered.
-    fn spoiled_answered(&mut self, wrong: &Spoiled, answer: Option<Result<Ack, Refusal>>) {
-        let (noun, verb) = wrong.command;
-        let how = match answer {
-            None => return,
-            Some(Ok(done)) => Some(format!("{:?} is answered as done at {}", wrong.verdict, done.position)),
-            Some(Err(refusal)) => wrong.verdict.judge(&refusal),
-        };
-        match how {
-            None => self.saw(Situation::BadSpecRefused),
-            Some(how) => {
-                let text: String = wrong.text.chars().take(400).collect();
-                self.broken(Promise::BadSpecsRefused, format!("{noun}.{verb} {text}: {how}"));
-            }
-        }
-    }
-
-    /// At times a client names the version that it knows, or one that is long gone.
+    /// Draws an expected version: the current one or an older one.
     fn expected_version(&mut self, command: &ClientCommand) -> Option<u64> {
         if self.faults.versioned == 0 || !self.users.chance(self.faults.versioned) {
             return None;
@@ -126,8 +78,8 @@ impl Cluster {
         Some(version.saturating_sub(behind))
     }
 
-    /// At times a client names the position at which it made its plan: where the log ends or ended, where the last decision
-    /// about the thing stands or the one before, or where the log will end.
+    /// Draws the position of a plan: the end of the log, a position before or after it, or around the last
+    /// decision about the target.
     fn planned_at(&mut self, command: &ClientCommand) -> Option<Position> {
         if self.faults.planned == 0 || !self.planners.chance(self.faults.planned) {
             return None;
@@ -143,21 +95,21 @@ impl Cluster {
         Some(Position(at))
     }
 
-    pub(super) fn operator_asks(&mut self, cell: usize, command: cell::Command) {
+    pub(crate) fn operator_asks(&mut self, cell: usize, command: cell::Command) {
         let to = self.leader();
         let question = Question { from: None, about: About::Operator };
         self.ask(to, question, Kind::Operator(cell_id(cell), command), Bytes::new());
     }
 
-    /// An operator sends a command that concerns the whole cluster.
-    pub(super) fn order_cluster(&mut self, command: schemas::cluster::Command) {
+    /// Sends a command of an operator about the whole cluster.
+    pub(crate) fn order_cluster(&mut self, command: schemas::cluster::Command) {
         let to = self.leader();
         let question = Question { from: None, about: About::Operator };
         self.ask(to, question, Kind::Cluster(command), Bytes::new());
     }
 
-    /// The rep of a cell says that it leaves: once, and the message may be lost.
-    pub(super) fn rep_leaves(&mut self, cell: usize) {
+    /// Reports once that the rep of a cell leaves. The message may be lost.
+    pub(crate) fn rep_leaves(&mut self, cell: usize) {
         let Some(Machine::Rep(rep)) = &self.place(Node::Rep(cell)).machine else { return };
         let leave = rep.leave();
         let to = self.leader();
@@ -165,16 +117,16 @@ impl Cluster {
         self.ask(to, question, Kind::Leave(cell_id(cell)), bytes_of(&leave));
     }
 
-    /// Every domain is fresh from now on, however far the clocks are apart.
-    pub(super) fn refresh_for_ever(&mut self) {
+    /// Refreshes every domain without expiry.
+    pub(crate) fn refresh_for_ever(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for domain in [domain(), other_domain()] {
             self.client_wants(domain, &Ask::Fresh(None), patience);
         }
     }
 
-    /// Operators are done with every cell that they cordoned.
-    pub(super) fn take_back_cordons(&mut self) {
+    /// Uncordons every cell.
+    pub(crate) fn take_back_cordons(&mut self) {
         for cell in self.checkers.cordoned() {
             if let Node::Rep(at) = rep_of(&cell) {
                 self.operator_asks(at, cell::Command::Uncordon);
@@ -182,33 +134,33 @@ impl Cluster {
         }
     }
 
-    /// Many processes that were rolled out get a definition that works, so that all rollouts have to end.
-    pub(super) fn mend_definitions(&mut self) {
+    /// Deploys working definitions to most processes that were rolled out, so that their rollouts end.
+    pub(crate) fn mend_definitions(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for (domain, ask) in rollouts::mending(&self.checkers.rolled_out(), &mut self.users) {
             self.client_wants(domain, &ask, patience);
         }
-        // What crashes in short turns for ever comes to no rest.
-        for (process, domain) in self.checkers.restless() {
-            let usual = Ask::Policy { process, restart: RestartPolicy::default() };
-            self.client_wants(domain, &usual, patience);
+        // Instances that restart after a short constant delay never come to rest.
+        for (process, domain) in self.checkers.with_constant_delay() {
+            let basic = Ask::Policy { process, restart: RestartPolicy::default() };
+            self.client_wants(domain, &basic, patience);
         }
     }
 
-    /// Nothing is launched any more: what is launched again and again, and what waits for long, comes to no rest.
-    pub(super) fn remove_launchers(&mut self) {
+    /// Removes periodic and parameterised tasks, which never come to rest.
+    pub(crate) fn remove_launchers(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
-        for periodic in self.checkers.launching() {
+        for periodic in self.checkers.periodics() {
             self.client_wants(domain(), &Ask::OfPeriodic(periodic, PeriodicAction::Remove), patience);
         }
-        for parameterised in self.checkers.dispatching() {
+        for parameterised in self.checkers.parameterised() {
             self.client_wants(domain(), &Ask::RemoveParameterised(parameterised), patience);
         }
     }
 
-    /// A client asks, or asks again, whoever leads.
-    pub(super) fn send_request(&mut self, request: ClientRequest) {
-        self.checkers.asks(request.id(), &request.command);
+    /// Sends a command to the leader.
+    pub(crate) fn send_request(&mut self, request: ClientRequest) {
+        self.checkers.sent(request.id(), &request.command);
         let (domain, command) = (request.domain.clone(), request.command.clone());
         let left = request.until.since(self.now).as_millis();
         let timeout_ms = Some(u64::try_from(left).unwrap_or(u64::MAX));
@@ -216,7 +168,7 @@ impl Cluster {
         self.send_command(About::Request(Box::new(request)), domain, envelope, &command);
     }
 
-    /// Asks whoever leads for what a command says.
+    /// Sends a command to the leader.
     fn send_command(&mut self, about: About, domain: Domain, envelope: Envelope, command: &ClientCommand) {
         let to = self.leader();
         let (noun, verb) = command.noun_and_verb();
@@ -224,8 +176,8 @@ impl Cluster {
         self.ask(to, Question { from: None, about }, Kind::Client(domain, noun, verb), bytes);
     }
 
-    /// An answer, or silence, comes to a client.
-    pub(super) fn client_answered(&mut self, token: u64, bytes: Option<&Bytes>) {
+    /// Handles an answer to a client. `None` after the timeout.
+    pub(crate) fn client_answered(&mut self, token: u64, bytes: Option<&Bytes>) {
         let Some(question) = self.questions.remove(&token) else { return };
         match question.about {
             About::Request(request) => self.request_answered(*request, bytes.map(decoded)),
@@ -235,46 +187,39 @@ impl Cluster {
                     self.shown(&rows, at_least, version);
                 }
             }
-            About::Look => {
-                let rows: Option<Result<String, Refusal>> = bytes.map(decoded);
-                if let Some(Ok(rows)) = rows {
-                    self.looked(&rows);
-                }
-            }
             About::Read(read) => self.read_answered(&read, bytes),
-            // An operator looks at the cell to see what became of the order.
+            // The operator inspects the cell instead.
             About::Operator => {}
             About::Attach(cell) => self.attached(cell, bytes.map(decoded)),
             About::Forged(cell) => self.forged_answered(&cell, bytes),
             About::Reused(request) => self.reuse_answered(&request, bytes),
-            About::Spoiled(wrong) => self.spoiled_answered(&wrong, bytes.map(decoded)),
             About::Lead
             | About::Report(_)
             | About::Records(_)
             | About::Outcomes(_)
             | About::Perform(..)
             | About::Probe(_) => {
-                self.broken(Promise::ToldTrue, "a client got an answer that is not its own".into());
+                self.violated(Invariant::ToldTrue, "a client got an answer that is not its own".into());
             }
         }
     }
 
-    /// A report under another cell's name is answered: it must not have been taken.
+    /// Checks the answer to a forged report.
     fn forged_answered(&mut self, cell: &CellId, bytes: Option<&Bytes>) {
         let answer: Option<Result<ReportsReply, Refusal>> = bytes.map(decoded);
         match answer {
             Some(Ok(_)) => {
                 let how =
                     format!("a report under the name of {cell} about another cell's container is taken");
-                self.broken(Promise::OwnCellSpeaks, how);
+                self.violated(Invariant::OneContainer, how);
             }
-            Some(Err(refusal)) if refusal.code == Code::Forbidden => self.saw(Situation::ForgedRefused),
+            Some(Err(refusal)) if refusal.code == Code::Forbidden => self.met(Situation::ForgedRefused),
             Some(Err(_)) | None => {}
         }
     }
 
     fn request_answered(&mut self, request: ClientRequest, answer: Option<Result<Ack, Refusal>>) {
-        self.tell(|| {
+        self.log(|| {
             let (noun, verb) = request.command.noun_and_verb();
             let answer = match &answer {
                 None => "no answer".to_owned(),
@@ -285,15 +230,11 @@ impl Cluster {
         });
         if let Some(answer) = &answer {
             let end = self.journal.end();
-            let broken = self.checkers.told(&request.id(), &request.command, answer, end);
-            broken.into_iter().for_each(|broken| self.breaks(broken));
+            self.checkers.answered(&request.id(), &request.command, answer, end);
         }
         match answer {
             Some(Ok(done)) => {
-                if request.envelope.if_position.is_some() {
-                    self.saw(Situation::PlannedDone);
-                }
-                self.wanted.told(&request, Response::Done(done));
+                self.requests.record_answer(&request, Response::Done(done));
                 self.read_own_write(&request, done);
                 self.reuse_id(&request);
             }
@@ -304,29 +245,20 @@ impl Cluster {
                 self.schedule(self.now + Duration::from_millis(500), ClusterEvent::Request(Box::new(again)));
             }
             Some(Err(refusal)) => {
-                let scales_global = self.wanted.scales_global(&request.command);
-                if refusal.code == Code::InvalidRequest && scales_global {
-                    self.saw(Situation::GlobalNotScaled);
-                } else if refusal.code == Code::InvalidRequest {
-                    let how = format!("{} is refused: {refusal}", request.id());
-                    self.broken(Promise::GoodSpecsTaken, how);
-                }
-                if refusal.code == Code::DeadlinePassed {
-                    self.saw(Situation::RequestTooLate);
+                if refusal.code == Code::InvalidRequest && !self.requests.scales_global(&request.command) {
+                    let detail = format!("valid request {} is refused with {refusal}", request.id());
+                    self.violated(Invariant::ToldTrue, detail);
                 }
                 if refusal.code == Code::ResourceConflict && request.envelope.expect_version.is_some() {
-                    self.saw(Situation::VersionRefused);
+                    self.met(Situation::VersionRefused);
                 }
-                if refusal.code == Code::Forbidden {
-                    self.saw(Situation::ForeignRefused);
-                }
-                self.wanted.told(&request, Response::Refused(refusal.code));
+                self.requests.record_answer(&request, Response::Refused(refusal.code));
             }
             None => {}
         }
     }
 
-    /// At times a client asks for something else of the same thing, with the request id of what was carried out.
+    /// May reuse the id of a request for another command.
     fn reuse_id(&mut self, request: &ClientRequest) {
         if self.faults.reused == 0 || !self.users.chance(self.faults.reused) {
             return;
@@ -336,7 +268,7 @@ impl Cluster {
         self.send_command(About::Reused(request.id()), domain, envelope, &something_else(&request.command));
     }
 
-    /// A request id that was used for something else is answered: that must not have been carried out.
+    /// Checks the answer to a reused request id.
     fn reuse_answered(&mut self, request: &RequestId, bytes: Option<&Bytes>) {
         let answer: Option<Result<Ack, Refusal>> = bytes.map(decoded);
         match answer {
@@ -345,14 +277,14 @@ impl Cluster {
                     "request {request} is used for something else, and answered as done at {}",
                     done.position
                 );
-                self.broken(Promise::RequestOnce, how);
+                self.violated(Invariant::RequestOnce, how);
             }
-            Some(Err(refusal)) if refusal.code == Code::RequestIdReused => self.saw(Situation::IdReused),
+            Some(Err(refusal)) if refusal.code == Code::RequestIdReused => self.met(Situation::IdReused),
             Some(Err(_)) | None => {}
         }
     }
 
-    /// At times a client looks at once at what it changed.
+    /// May read what a client wrote.
     fn read_own_write(&mut self, request: &ClientRequest, done: Ack) {
         let guid = match &request.command {
             ClientCommand::LrpDesire(lrp) => &lrp.process_guid,
@@ -386,24 +318,8 @@ impl Cluster {
         }
     }
 
-    /// A client looks what runs, since a cell is there again.
-    pub(super) fn look_again(&mut self) {
-        let to = self.any_bbs();
-        let question = Question { from: None, about: About::Look };
-        self.ask(to, question, Kind::Query(Table::Instances), bytes_of(&Filter::default()));
-    }
-
-    fn looked(&mut self, rows: &str) {
-        let page: Page<InstanceRow> = serde_json::from_str(rows).expect("rows are as the language says");
-        self.saw(Situation::LookedAgain);
-        for broken in self.checkers.looked(&self.wanted, &page) {
-            self.breaks(broken);
-        }
-    }
-
     fn shown(&mut self, rows: &str, at_least: Position, version: u64) {
-        let shown: ShowAnswer<LrpRow> = serde_json::from_str(rows).expect("rows are as the language says");
-        self.saw(Situation::ReadOwnWrite);
+        let shown: ShowAnswer<LrpRow> = serde_json::from_str(rows).expect("the rows are valid");
         if shown.position < at_least || shown.row.version < version {
             let (row, position) = (shown.row, shown.position);
             let guid = row.process_guid;
@@ -411,33 +327,26 @@ impl Cluster {
                 "who wrote version {version} of {guid} at {at_least} reads version {} at {position}",
                 row.version
             );
-            self.broken(Promise::ReadsOwnWrites, how);
+            self.violated(Invariant::ReadsOwnWrites, how);
         }
     }
 
     // ---- the owners of tasks -------------------------------------------------------------------------------------
 
-    /// A BBS posts a completed task to its owner.
-    pub(super) fn call(&mut self, from: Life, task: TaskGuid, epoch: Epoch, url: &str, body: &str) {
+    /// Carries out the call of a task's owner.
+    pub(crate) fn call(&mut self, from: Life, task: TaskGuid, epoch: Epoch, url: &str, body: &str) {
         let (node, _) = from;
-        self.tell(|| format!("{node} calls {url} for {task}"));
-        let stand = (self.place(node).delivered, self.now);
-        for broken in self.checkers.call(from, (&task, epoch), stand, body) {
-            self.breaks(broken);
-        }
+        self.log(|| format!("{node} calls {url} for {task}"));
+        let delivered = self.place(node).delivered;
+        self.checkers.called(from, (&task, epoch), (delivered, body));
         let (at, called) = self.owner_answers(url);
-        let ends = self.checkers.owner_answers(&task, epoch, &called);
-        self.saw(match called {
-            CallbackResult::Failed(_) => Situation::CallSilent,
-            // No owner refuses by himself.
-            CallbackResult::Refused(_) => Situation::CallAnswered,
-            CallbackResult::Answered(_) if ends => Situation::CallAnswered,
-            CallbackResult::Answered(_) => Situation::CallRepeated,
-        });
+        if !self.checkers.owner_answered(&task, epoch, &called) {
+            self.met(Situation::CallRepeated);
+        }
         self.schedule_for(at, from, NodeEvent::Called { task, epoch, called });
     }
 
-    /// What a moody owner answers; none: nothing.
+    /// Draws the answer of a moody owner. `None` stands for no answer.
     fn mood(&mut self) -> Option<u16> {
         let mood = usize::try_from(self.users.below(MOODS.len() as u64 + 1)).ok()?;
         let answers = MOODS.get(mood)?;
@@ -458,16 +367,16 @@ impl Cluster {
         }
     }
 
-    /// What came of a callback comes back to the BBS that made it.
-    pub(super) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: CallbackResult) {
+    /// Passes the answer of an owner to the BBS that made the call.
+    pub(crate) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: CallbackResult) {
         if let Some(life) = self.life(node) {
-            self.checkers.call_came_back(life, (&task, epoch), &called, self.now);
+            self.checkers.call_returned(life, (&task, epoch), &called);
         }
         self.input(node, Arrived::Called { task, epoch, called });
     }
 }
 
-/// What no client asks of the thing that a command is about.
+/// Returns another command about the same target, which no client sends.
 fn something_else(command: &ClientCommand) -> ClientCommand {
     let described = |guid: &ProcessGuid| ClientCommand::LrpUpdate {
         process_guid: guid.clone(),
@@ -522,7 +431,7 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
     }
 }
 
-/// What a command is about, in a word or two.
+/// Returns the target of a command as text.
 fn subject_of(command: &ClientCommand) -> String {
     match command {
         ClientCommand::LrpDesire(lrp) => format!("{} x{}", lrp.process_guid, lrp.instances),
@@ -533,7 +442,7 @@ fn subject_of(command: &ClientCommand) -> String {
         ClientCommand::LrpActivate { process_guid, definition_id } => {
             format!("{process_guid} {definition_id}")
         }
-        ClientCommand::LrpRestart { process_guid, .. } => format!("{process_guid} anew"),
+        ClientCommand::LrpRestart { process_guid, .. } => format!("{process_guid} restart"),
         ClientCommand::LrpSteer { process_guid, steer } => format!("{process_guid} {steer:?}"),
         ClientCommand::LrpRemove { process_guid } => process_guid.to_string(),
         ClientCommand::LrpRetire { process_guid, index, .. } => format!("{process_guid}/{index}"),

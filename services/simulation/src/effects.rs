@@ -1,4 +1,4 @@
-//! What machines want done, done.
+//! Effects of the state machines.
 
 use std::time::Duration;
 
@@ -7,35 +7,34 @@ use bytes::Bytes;
 use schemas::cluster::Leader;
 use schemas::container::Recipe;
 use schemas::message::{
-    Answer, Heartbeat, LeaderHeartbeat, Outcomes, PerformReply, PlacementOutcome, Report, Stop,
+    Answer, Heartbeat, LeaderHeartbeat, Outcomes, PerformReply, PlacementOutcome, Report,
 };
 use schemas::names::{CellId, ServiceId};
 use schemas::{Code, Refusal};
 use serde::Serialize;
 
-use super::bus::{About, Kind, Message, Question, bytes_of};
-use super::cluster::{Cluster, ClusterEvent, NodeEvent};
-use super::coverage::Situation;
-use super::nodes::{Life, Node, cell_id, rep_of};
-use super::promises::Promise;
-use super::records::Append;
+use crate::cluster::Cluster;
+use crate::coverage::Situation;
+use crate::event::{About, Append, ClusterEvent, Kind, Message, NodeEvent, Question, bytes_of};
+use crate::invariants::Invariant;
+use crate::layout::cell_id;
+use crate::shape::{Life, Node, rep_of};
 
-/// How long the preparation of containers takes.
+/// Duration of the preparation of containers.
 const PREPARATION: Duration = Duration::from_micros(100);
-/// How often somebody beats, in thousandths, who does it all the time.
+/// Rate of forged leader heartbeats in a storm, in thousandths.
 const STORM: u64 = 900;
 
 impl Cluster {
-    pub(super) fn bbs_effect(&mut self, node: Node, effect: bbs::Effect) {
+    pub(crate) fn bbs_effect(&mut self, node: Node, effect: bbs::Effect) {
         use bbs::Effect as E;
         let Some(me) = self.life(node) else { return };
         let about = |about| Question { from: Some(me), about };
         match effect {
             E::Append { subject, expected, entry, bytes } => {
-                self.tell(|| format!("{node} appends {entry} to {subject} behind {expected}"));
+                self.log(|| format!("{node} appends {entry} to {subject} behind {expected}"));
                 let append = Append { from: me, subject, expected, entry, bytes, given_up: false };
-                let broken = self.checkers.decided(&append, self.place(node).delivered, self.now);
-                broken.into_iter().for_each(|broken| self.breaks(broken));
+                self.checkers.decided(&append, self.places[&node].delivered, self.now);
                 let at = self.delay();
                 self.schedule(at, ClusterEvent::Append(Box::new(append)));
             }
@@ -46,70 +45,60 @@ impl Cluster {
             }
             E::AnswerQuery { requester, query, picture, observed } => {
                 let reply = bbs::answer(&query, &picture, &observed);
+                if let Reply::Rows(answer) = &reply {
+                    self.checkers.answered_query(&query, &observed, picture.position(), answer);
+                }
                 self.note_reply(&reply);
                 self.answer(node, requester, encode(&reply));
             }
             E::Stop(cell, stop) => {
-                self.says_stop(me, &cell, &stop);
-                self.tell_cell(node, &cell, Kind::Stop, &stop);
+                self.send_to_cell(node, &cell, Kind::Stop, &stop);
             }
             E::Cancel(cell, stop) => {
-                self.says_stop(me, &cell, &stop);
-                self.tell_cell(node, &cell, Kind::Cancel, &stop);
+                self.send_to_cell(node, &cell, Kind::Cancel, &stop);
             }
             E::Probe(cell, order) => {
                 let to = rep_of(&cell);
-                self.checkers.probes(me, &cell, self.now);
+                self.checkers.probed(me, &cell, self.now);
                 self.ask(Some(to), about(About::Probe(cell)), Kind::Probe, bytes_of(&order));
             }
             E::Evacuate(cell, order) => {
-                self.tell(|| format!("{node} tells {cell} to evacuate"));
+                self.log(|| format!("{node} orders {cell} to evacuate"));
                 let question = about(About::Probe(cell.clone()));
                 self.ask(Some(rep_of(&cell)), question, Kind::Evacuate, bytes_of(&order));
             }
             E::Uncordon(cell, order) => {
-                self.tell(|| format!("{node} tells {cell} that it is not to evacuate"));
+                self.log(|| format!("{node} orders {cell} to end its evacuation"));
                 let question = about(About::Probe(cell.clone()));
                 self.ask(Some(rep_of(&cell)), question, Kind::Uncordon, bytes_of(&order));
             }
             E::Dismiss(cell, _) => {
-                self.tell(|| format!("{node} tells {cell} that another rep speaks for it"));
+                self.log(|| format!("{node} dismisses the rep of {cell}"));
             }
-            E::Enter(cell, _) => self.tell(|| format!("{node} tells {cell} to run a program")),
+            E::Enter(cell, _) => self.log(|| format!("{node} orders {cell} to run a program")),
             E::LeaderHeartbeat(beat) => self.beat(node, &beat),
             E::Call { task, epoch, url, body, domain: _ } => {
                 self.call(me, task, epoch, url.plain().unwrap_or_default(), &body);
             }
-            // Nobody listens: it is the log, told once more.
-            // Who asks reaches every BBS that is there.
+            // No node receives the event feed, and queries reach every BBS.
             E::Publish { .. } | E::Subscribed(_) => {}
             E::Leading(leads) => {
-                self.tell(|| format!("{node} leads: {leads}"));
+                self.log(|| format!("{node} leads: {leads}"));
                 self.checkers.leads(me, leads, self.now);
-                if leads {
-                    self.saw(Situation::LeaderChanged);
-                }
                 if self.leading_bbss().len() > 1 {
-                    self.saw(Situation::TwoLeaders);
+                    self.met(Situation::TwoLeaders);
                 }
             }
-            E::Warn(text) => self.warned(node, &text),
+            E::Warn(text) => self.log(|| format!("{node} warns: {text}")),
             E::Quarantined(none) => {
-                self.tell(|| format!("{node} sets position {} aside: {}", none.position, none.reason));
+                self.log(|| format!("{node} quarantines position {}: {}", none.position, none.reason));
             }
-            E::Halt(text) => self.broken(Promise::NobodyHalts, format!("{node}: {text}")),
+            E::Halt(text) => self.violated(Invariant::OnePicture, format!("{node}: {text}")),
         }
     }
 
-    fn warned(&mut self, node: Node, text: &str) {
-        if text.contains("fell silent together") {
-            self.saw(Situation::MassLoss);
-        }
-        self.tell(|| format!("{node} warns: {text}"));
-    }
-
-    /// At times somebody beats in a term in which nobody was elected, often in the next one.
-    pub(super) fn forge_beats(&mut self) {
+    /// May send a forged leader heartbeat, often of the next term.
+    pub(crate) fn forge_beats(&mut self) {
         let often = if self.storm.contains(&self.now) { STORM } else { self.faults.forged };
         if self.faults.forged == 0 || !self.chaos.chance(often) {
             return;
@@ -121,12 +110,12 @@ impl Cluster {
         let steps_down = self.chaos.chance(300);
         let beat =
             LeaderHeartbeat { id: forger(), term: highest + ahead, position: self.journal.end(), steps_down };
-        self.inject("beats in terms in which nobody was elected");
-        self.tell_services(None, &Kind::Beat, &bytes_of(&beat));
+        self.inject("leader heartbeats of a forger");
+        self.send_to_services(None, &Kind::Beat, &bytes_of(&beat));
     }
 
-    /// Tells every BBS and every auctioneer.
-    fn tell_services(&mut self, from: Option<Node>, kind: &Kind, bytes: &Bytes) {
+    /// Sends a message to every BBS and every auctioneer.
+    fn send_to_services(&mut self, from: Option<Node>, kind: &Kind, bytes: &Bytes) {
         let hears = |to: &Node| match to {
             Node::Bbs(_) | Node::Auctioneer(_) => true,
             Node::Rep(_) => false,
@@ -149,27 +138,25 @@ impl Cluster {
         }
     }
 
-    fn tell_cell<T: Serialize>(&mut self, from: Node, cell: &CellId, kind: Kind, order: &T) {
+    fn send_to_cell<T: Serialize>(&mut self, from: Node, cell: &CellId, kind: Kind, order: &T) {
         self.send(Some(from), rep_of(cell), Message { kind, token: None, bytes: bytes_of(order) });
     }
 
-    pub(super) fn auctioneer_effect(&mut self, node: Node, effect: auctioneer::Effect) {
+    pub(crate) fn auctioneer_effect(&mut self, node: Node, effect: auctioneer::Effect) {
         use auctioneer::Effect as E;
         let Some(me) = self.life(node) else { return };
         let about = |about| Question { from: Some(me), about };
         match effect {
             E::Perform { cell, perform } => {
-                self.tell(|| format!("{node} gives {cell} {} pieces of work", perform.work.len()));
+                self.log(|| format!("{node} sends {cell} {} pieces of work", perform.work.len()));
                 let stand = (me, self.place(node).delivered, self.now);
-                let broken = self.checkers.gives(stand, &cell, &perform);
-                broken.into_iter().for_each(|broken| self.breaks(broken));
+                self.checkers.work_sent(stand);
                 let to = rep_of(&cell);
                 let question = about(About::Perform(cell, perform.id));
                 self.ask(Some(to), question, Kind::Perform, bytes_of(&perform));
             }
             E::Outcomes { id, outcomes } => {
-                self.tell(|| format!("{node} tells {}", outcomes_line(&outcomes)));
-                self.checkers.finds(&outcomes);
+                self.log(|| format!("{node} reports {}", outcomes_line(&outcomes)));
                 let to = self.leader();
                 self.ask(to, about(About::Outcomes(id)), Kind::Outcomes, bytes_of(&outcomes));
             }
@@ -179,15 +166,15 @@ impl Cluster {
             }
             E::Beat(beat) => {
                 if self.leading_auctioneers() > 1 {
-                    self.saw(Situation::TwoAuctioneers);
+                    self.met(Situation::TwoAuctioneers);
                 }
                 self.beat(node, &beat);
             }
         }
     }
 
-    /// What a rep wants, maybe because a BBS just answered it.
-    pub(super) fn rep_effect(&mut self, node: Node, effect: rep::Effect, answered: bool) {
+    /// Carries out an effect of a rep. `answered`: the rep handles an answer of a BBS.
+    pub(crate) fn rep_effect(&mut self, node: Node, effect: rep::Effect, answered: bool) {
         use rep::Effect as E;
         let Some(me) = self.life(node) else { return };
         let Node::Rep(cell) = node else { return };
@@ -196,15 +183,15 @@ impl Cluster {
             E::AnswerPerform { requester, answer } => self.performed(me, requester, answer),
             E::AnswerState { requester, answer } => {
                 if let Ok(beat) = &answer {
-                    self.says(cell, beat);
+                    self.checkers.heartbeat_sent(beat);
                 }
                 let evacuates = answer.as_ref().is_ok_and(|beat| beat.evacuating);
-                self.checkers.says_state(&cell_id(cell), requester, evacuates);
+                self.checkers.state_reported(&cell_id(cell), requester, evacuates);
                 self.answer(node, requester, bytes_of(&Answer::from(answer)));
             }
             E::Report { id, reports } => {
                 for report in &reports.reports {
-                    self.tell(|| format!("{node} {}", report_line(report)));
+                    self.log(|| format!("{node} {}", report_line(report)));
                 }
                 let bytes = bytes_of(&reports);
                 self.forge(cell, &bytes);
@@ -219,16 +206,15 @@ impl Cluster {
             E::Discard(_) => {}
             E::Run(recipe) => self.run_container(node, cell, &recipe),
             E::Stop(guid) => {
-                self.tell(|| format!("{node} stops {guid}"));
+                self.log(|| format!("{node} stops {guid}"));
                 if !self.order_is_lost() {
                     self.cells[cell].stop(self.now, guid);
                     self.wait_for_containers(cell);
                 }
             }
             E::Delete(guid) => {
-                self.tell(|| format!("{node} deletes {guid}"));
-                let broken = self.checkers.deleted(me, guid, &self.cells[cell], answered);
-                broken.into_iter().for_each(|broken| self.breaks(broken));
+                self.log(|| format!("{node} deletes {guid}"));
+                self.checkers.deleted(me, guid, &self.cells[cell], answered);
                 if !self.order_is_lost() {
                     self.cells[cell].delete(self.now, guid);
                     self.wait_for_containers(cell);
@@ -248,15 +234,15 @@ impl Cluster {
                 self.schedule_for(self.now + Duration::from_millis(10), me, NodeEvent::SelfTested(result));
             }
             E::Heartbeat(beat) => {
-                self.says(cell, &beat);
+                self.checkers.heartbeat_sent(&beat);
                 self.heartbeat(node, &beat);
             }
             E::Exit => {
-                self.saw(Situation::EvacuationFinished);
+                self.met(Situation::EvacuationFinished);
                 self.rep_leaves(cell);
                 self.exited(cell);
             }
-            E::Log { text, .. } => self.tell(|| format!("{node}: {text}")),
+            E::Log { text, .. } => self.log(|| format!("{node}: {text}")),
         }
     }
 
@@ -269,26 +255,22 @@ impl Cluster {
         if !self.is_full(cell) && !self.chaos.chance(self.faults.unprepared) {
             return Ok(());
         }
-        self.saw(Situation::PreparationFailed);
         Err(rep::Unprepared { reason: "no container can be prepared".into(), is_fault: true })
     }
 
     fn run_container(&mut self, node: Node, cell: usize, recipe: &Recipe) {
-        self.tell(|| format!("{node} runs {} as {}", recipe.work, recipe.instance_guid));
-        self.checkers.runs(cell, recipe, self.now);
+        self.log(|| format!("{node} runs {} as {}", recipe.work, recipe.instance_guid));
         if self.order_is_lost() {
             return;
         }
-        self.checkers.made(recipe.instance_guid);
         self.cells[cell].run(self.now, recipe);
         if self.is_sick(cell) || self.chaos.chance(self.faults.create_failed) {
-            self.saw(Situation::CreationFailed);
             self.cells[cell].crash(self.now, recipe.instance_guid, "no container can be made");
         }
         self.wait_for_containers(cell);
     }
 
-    /// At times somebody says what a rep says, under another cell's name.
+    /// May repeat a report under the name of another cell.
     fn forge(&mut self, cell: usize, bytes: &Bytes) {
         if !self.chaos.chance(self.faults.forged) {
             return;
@@ -300,47 +282,31 @@ impl Cluster {
         self.ask(to, question, Kind::Report(other), bytes.clone());
     }
 
-    /// Whether the executor doesn't get an order.
+    /// Draws whether the executor receives an order.
     fn order_is_lost(&mut self) -> bool {
         let lost = self.chaos.chance(self.faults.order_lost);
         if lost {
-            self.inject("orders that the executor doesn't get");
-            self.saw(Situation::OrderLost);
+            self.inject("orders that the executor did not receive");
         }
         lost
     }
 
-    /// A BBS tells a cell to stop containers.
-    fn says_stop(&mut self, me: Life, cell: &CellId, stop: &Stop) {
-        let stand = (self.place(me.0).delivered, self.now);
-        let broken = self.checkers.says_stop(me, cell, stop, stand);
-        broken.into_iter().for_each(|broken| self.breaks(broken));
-    }
-
-    /// A rep answers an auctioneer.
+    /// Sends the answer of a rep to an auctioneer.
     fn performed(&mut self, me: Life, requester: u64, answer: Result<PerformReply, Refusal>) {
-        let broken = self.checkers.performed((me, self.now), requester, &answer);
-        broken.into_iter().for_each(|broken| self.breaks(broken));
+        self.checkers.work_answered((me, self.now), requester, &answer);
         match &answer {
-            Ok(performed) if !performed.refused.is_empty() => self.saw(Situation::WorkRefused),
-            Err(refusal) if refusal.code == Code::StaleTerm => self.saw(Situation::StaleTermRefused),
+            Ok(performed) if !performed.refused.is_empty() => self.met(Situation::WorkRefused),
+            Err(refusal) if refusal.code == Code::StaleTerm => self.met(Situation::StaleTermRefused),
             Ok(_) | Err(_) => {}
         }
         self.answer(me.0, requester, bytes_of(&Answer::from(answer)));
     }
 
-    /// A rep says how its cell is.
-    fn says(&mut self, cell: usize, beat: &Heartbeat) {
-        self.checkers.said(beat);
-        let wrong = self.checkers.says_free(cell, beat.free, &self.cells[cell].list(), self.now);
-        wrong.into_iter().for_each(|broken| self.breaks(broken));
-    }
-
     fn heartbeat(&mut self, node: Node, beat: &Heartbeat) {
-        self.tell_services(Some(node), &Kind::Heartbeat, &bytes_of(beat));
+        self.send_to_services(Some(node), &Kind::Heartbeat, &bytes_of(beat));
     }
 
-    /// What an answer says that is worth counting.
+    /// Counts refusals in an answer.
     fn note_reply(&mut self, reply: &Reply) {
         let refusals: Vec<Code> = match reply {
             Reply::Done(Err(refusal)) | Reply::Reported(Err(refusal)) => vec![refusal.code],
@@ -354,16 +320,16 @@ impl Cluster {
         };
         for code in refusals {
             if code == Code::StaleEpoch {
-                self.saw(Situation::OlderLifeRefused);
+                self.met(Situation::OlderEpochRefused);
             }
             if code == Code::StaleTerm {
-                self.saw(Situation::StaleTermRefused);
+                self.met(Situation::StaleTermRefused);
             }
         }
     }
 }
 
-/// Somebody who was never elected.
+/// Returns the id of a service that was never elected.
 fn forger() -> ServiceId {
     ServiceId::new("forger").expect("a name")
 }

@@ -1,305 +1,20 @@
-//! What goes wrong, and how often. Each kind is off in most runs, so that it can be bad in the others.
+//! Faults of nodes, cells, the journal and the network.
 
+use schemas::{Timestamp, cell};
 use std::time::Duration;
 
-use schemas::names::CellId;
-use schemas::subject::Position;
-use schemas::{Timestamp, cell};
+use crate::act::Act;
+use crate::cluster::Cluster;
+use crate::event::NodeEvent;
+use crate::rates::Faults;
+use crate::shape::Node;
 
-use super::cluster::{Cluster, NodeEvent};
-use super::coverage::Situation;
-use super::nodes::{Node, Shape};
-use super::plan::Act;
-use super::rng::Rng;
-
-/// Declares rates with their names, so that a story can say them and a failed run be tried without each.
-macro_rules! faults {
-    ($($(#[doc = $words:literal])+ $name:ident: $calm:literal,)*) => {
-        /// How often things go wrong with single messages, appends and effects, in thousandths, and how slow they are.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct Faults {
-            $($(#[doc = $words])+ pub $name: u64,)*
-        }
-
-        impl Faults {
-            /// Nothing goes wrong.
-            pub const NONE: Self = Self { $($name: $calm,)* };
-
-            /// Each rate with its name, and what it is where nothing goes wrong.
-            pub fn rates(&mut self) -> Vec<(&'static str, &mut u64, u64)> {
-                vec![$((stringify!($name), &mut self.$name, $calm),)*]
-            }
-        }
-    };
-}
-
-faults! {
-    /// A message on the bus is lost.
-    dropped: 0,
-    /// A message on the bus comes twice.
-    doubled: 0,
-    /// A message on the bus comes seconds late.
-    late: 0,
-    /// A message on the bus comes again seconds or minutes later, to whoever is there then.
-    repeated: 0,
-    /// The longest delay of a message, in milliseconds.
-    delay_ms: 1,
-    /// An append is lost before it is stored.
-    append_lost: 0,
-    /// An append is stored seconds after its sender gave up waiting.
-    append_late: 0,
-    /// An append is stored and its acknowledgement lost.
-    ack_lost: 0,
-    /// The journal says that it will never take an entry.
-    append_refused: 0,
-    /// The BBS is killed when its entry is stored, before it is folded.
-    killed_before_fold: 0,
-    /// A service is killed between two effects of one step: what it had not done yet is not done.
-    killed_between: 0,
-    /// A machine takes several inputs before it gets a turn.
-    gathered: 0,
-    /// A cell's self-test fails.
-    sick: 0,
-    /// A client names the version that it expects.
-    versioned: 0,
-    /// A client names the position at which it made its plan.
-    planned: 0,
-    /// A rep's report comes a second time, under another cell's name; a beat, in a term in which nobody was elected.
-    forged: 0,
-    /// A client asks for something else with a request id that it used before.
-    reused: 0,
-    /// The executor doesn't get an order to run, to stop or to delete a container.
-    order_lost: 0,
-    /// The executor can't make a container.
-    create_failed: 0,
-    /// The executor can't prepare a container.
-    unprepared: 0,
-    /// Somebody reads rows.
-    read: 0,
-    /// The greatest difference between a node's clock and the true time, in milliseconds.
-    skew_ms: 0,
-    /// A client that wants something sends a command with one thing wrong as well, or one as large as may be.
-    spoiled: 0,
-}
-
-impl Faults {
-    /// Rates drawn from the seed.
-    #[must_use]
-    pub const fn drawn(rng: &mut Rng) -> Self {
-        Self {
-            dropped: at_times(rng, 200),
-            doubled: at_times(rng, 300),
-            late: at_times(rng, 40),
-            repeated: at_times(rng, 100),
-            delay_ms: 1 + at_times(rng, 800),
-            append_lost: at_times(rng, 100),
-            append_late: at_times(rng, 60),
-            ack_lost: at_times(rng, 100),
-            append_refused: at_times(rng, 20),
-            killed_before_fold: at_times(rng, 20),
-            killed_between: at_times(rng, 3),
-            gathered: at_times(rng, 500),
-            sick: at_times(rng, 700),
-            skew_ms: at_times(rng, 1_000),
-            versioned: at_times(rng, 300),
-            forged: at_times(rng, 100),
-            reused: at_times(rng, 300),
-            order_lost: at_times(rng, 50),
-            create_failed: at_times(rng, 50),
-            unprepared: at_times(rng, 50),
-            spoiled: at_times(rng, 400),
-            read: 40,
-            planned: 0,
-        }
-    }
-
-    /// The same, where clients name positions in some runs.
-    #[must_use]
-    pub const fn with_plans(self, rng: &mut Rng) -> Self {
-        Self { planned: at_times(rng, 400), ..self }
-    }
-}
-
-/// In two runs of five, up to a bound; else never.
-const fn at_times(rng: &mut Rng, bound: u64) -> u64 {
-    let worst = 1 + rng.below(bound);
-    if rng.below(5) < 2 { worst } else { 0 }
-}
-
-/// How often faults hit nodes, cells, the journal and the network: in thousandths, for each second and each of them.
-#[derive(Clone, Copy, Debug)]
-pub struct Rates {
-    killed: u64,
-    lost: u64,
-    cut_off: u64,
-    parted: u64,
-    paused: u64,
-    lagging: u64,
-    dark: u64,
-    no_heartbeats: u64,
-    clock: u64,
-    slow: u64,
-    sick: u64,
-    full: u64,
-    malformed: u64,
-    power: u64,
-    evacuated: u64,
-    uncordoned: u64,
-    forgotten: u64,
-}
-
-impl Rates {
-    /// Nothing happens.
-    pub const NONE: Self = Self {
-        killed: 0,
-        lost: 0,
-        cut_off: 0,
-        parted: 0,
-        paused: 0,
-        lagging: 0,
-        dark: 0,
-        no_heartbeats: 0,
-        clock: 0,
-        slow: 0,
-        sick: 0,
-        full: 0,
-        malformed: 0,
-        power: 0,
-        evacuated: 0,
-        uncordoned: 0,
-        forgotten: 0,
-    };
-
-    /// Rates drawn from the seed.
-    #[must_use]
-    pub const fn drawn(rng: &mut Rng) -> Self {
-        Self {
-            killed: at_times(rng, 20),
-            lost: at_times(rng, 8),
-            cut_off: at_times(rng, 15),
-            parted: at_times(rng, 30),
-            paused: at_times(rng, 15),
-            lagging: at_times(rng, 15),
-            dark: at_times(rng, 40),
-            no_heartbeats: at_times(rng, 40),
-            clock: at_times(rng, 10),
-            slow: at_times(rng, 20),
-            sick: at_times(rng, 15),
-            full: at_times(rng, 15),
-            malformed: at_times(rng, 30),
-            power: at_times(rng, 20),
-            evacuated: at_times(rng, 80),
-            uncordoned: at_times(rng, 80),
-            forgotten: at_times(rng, 80),
-        }
-    }
-
-    /// The same, and cells are evacuated again and again, several at a time, and taken for lost.
-    #[must_use]
-    pub const fn with_evacuations(self) -> Self {
-        Self { evacuated: 400, uncordoned: 100, no_heartbeats: 150, ..self }
-    }
-
-    /// What happens in a fifth of a second.
-    pub(super) fn drawn_acts(self, rng: &mut Rng, shape: Shape) -> Vec<Act> {
-        let mut acts = vec![];
-        for node in shape.nodes() {
-            self.of_node(rng, node, &mut acts);
-        }
-        for cell in 0..shape.cells {
-            self.of_cell(rng, cell, &mut acts);
-        }
-        self.of_all(rng, shape, &mut acts);
-        acts
-    }
-
-    fn of_node(self, rng: &mut Rng, node: Node, acts: &mut Vec<Act>) {
-        if rng.chance(self.killed / 5) {
-            acts.push(Act::Kill { node, away: time_away(rng) });
-        }
-        if rng.chance(self.cut_off / 5) {
-            let time = rng.millis(1_000, 20_000);
-            let (journal_too, notices) = (rng.chance(500), rng.chance(500));
-            acts.push(Act::CutOff { node, time, journal_too, notices });
-        }
-        if rng.chance(self.paused / 5) {
-            acts.push(Act::Pause { node, time: rng.millis(1_000, 30_000) });
-        }
-        let follows = !matches!(node, Node::Rep(_));
-        if follows && rng.chance(self.lagging / 5) {
-            acts.push(Act::Lag { node, time: rng.millis(1_000, 40_000) });
-        }
-        if rng.chance(self.clock / 5) {
-            let millis = i64::try_from(rng.below(60_000)).unwrap_or(0) - 30_000;
-            acts.push(Act::Clock { node, millis });
-        }
-    }
-
-    fn of_cell(self, rng: &mut Rng, cell: usize, acts: &mut Vec<Act>) {
-        if rng.chance(self.lost / 5) {
-            // One that stays away may be the only one with room: work that waits for it is right to wait.
-            let away = (!rng.chance(100)).then(|| time_away(rng));
-            acts.push(Act::Lose { cell, away });
-        }
-        if rng.chance(self.slow / 5) {
-            acts.push(Act::Slow { cell, time: rng.millis(2_000, 20_000) });
-        }
-        if rng.chance(self.sick / 5) {
-            acts.push(Act::Sick { cell, time: rng.millis(5_000, 40_000) });
-        }
-        if rng.chance(self.full / 5) {
-            acts.push(Act::Full { cell, time: rng.millis(5_000, 40_000) });
-        }
-    }
-
-    fn of_all(self, rng: &mut Rng, shape: Shape, acts: &mut Vec<Act>) {
-        if rng.chance(self.parted / 5) {
-            acts.push(parted(rng, shape));
-        }
-        if rng.chance(self.dark / 5) {
-            acts.push(Act::Dark(rng.millis(4_000, 9_000)));
-        }
-        if rng.chance(self.no_heartbeats / 5) {
-            let time = rng.millis(5_000, 40_000);
-            let cell = rng.place(shape.cells).filter(|_| rng.chance(600));
-            acts.push(cell.map_or(Act::NoHeartbeats(time), |cell| Act::Unheard { cell, time }));
-        }
-        if rng.chance(self.malformed / 5) {
-            acts.push(Act::Malformed);
-        }
-        if rng.chance(self.power / 5) {
-            acts.push(Act::PowerCut { unsynced: rng.place(12).unwrap_or(0) });
-        }
-        if rng.chance(self.evacuated / 5) {
-            acts.extend(rng.place(shape.cells).map(Act::Evacuate));
-        }
-        if rng.chance(self.uncordoned / 5) {
-            acts.extend(rng.place(shape.cells).map(Act::Uncordon));
-        }
-        if rng.chance(self.forgotten / 5) {
-            acts.extend(rng.place(shape.cells).map(Act::Forget));
-        }
-    }
-}
-
-/// Mostly a quick restart, at times so long that the cell counts as lost.
-const fn time_away(rng: &mut Rng) -> Duration {
-    let long = rng.chance(300);
-    if long { rng.millis(8_000, 45_000) } else { rng.millis(0, 8_000) }
-}
-
-/// Some nodes and the others, one way or both.
-fn parted(rng: &mut Rng, shape: Shape) -> Act {
-    let (from, to): (Vec<Node>, Vec<Node>) = shape.nodes().partition(|_| rng.chance(400));
-    Act::Part { from, to, both_ways: rng.chance(500), time: rng.millis(1_000, 20_000) }
-}
-
-/// So long after trouble another BBS may still be taking over.
+/// Time for which the effects of a fault may last.
 const CALMING: Duration = Duration::from_secs(6);
 
 impl Cluster {
-    /// Users or faults do something.
-    pub(super) fn act(&mut self, act: Act) {
+    /// Carries out an act of the plan.
+    pub(crate) fn act(&mut self, act: Act) {
         self.acted(&act);
         match act {
             Act::Ask { domain, ask, patience, answer: _ } => self.client_wants(domain, &ask, patience),
@@ -316,7 +31,6 @@ impl Cluster {
                 self.cut_off(node, time, journal_too, notices);
             }
             Act::Part { from, to, both_ways, time } => {
-                self.saw(if both_ways { Situation::Parted } else { Situation::PartedOneWay });
                 let until = self.now + time;
                 if both_ways {
                     self.parted.push((to.clone(), from.clone(), until));
@@ -327,27 +41,22 @@ impl Cluster {
                 let until = self.now + time;
                 let place = self.place_mut(node);
                 place.held_until = place.held_until.max(until);
-                self.saw(Situation::Paused);
             }
             Act::Lag { node, time } => {
                 let until = self.now + time;
                 let place = self.place_mut(node);
                 place.lags_until = place.lags_until.max(until);
-                self.saw(Situation::Lagging);
                 self.heal_at(until);
             }
             Act::Dark(time) => {
-                self.saw(Situation::JournalDark);
                 self.go_dark(time);
             }
             Act::NoHeartbeats(time) => self.no_heartbeats_until = self.now + time,
             Act::Unheard { cell, time } => {
                 self.unheard = (cell, self.now + time);
-                self.saw(Situation::Unheard);
             }
             Act::Clock { node, millis } => {
                 self.place_mut(node).skew_ms += millis;
-                self.saw(Situation::ClockStepped);
                 if let Some(life) = self.life(node) {
                     self.place_mut(node).turn_due = true;
                     self.schedule_for(self.now, life, NodeEvent::Turn);
@@ -355,7 +64,6 @@ impl Cluster {
             }
             Act::Slow { cell, time } => {
                 self.slow.insert(cell, (self.now + time, time / 2));
-                self.saw(Situation::Slow);
             }
             Act::Sick { cell, time } => {
                 self.sick_until.insert(cell, self.now + time);
@@ -379,41 +87,40 @@ impl Cluster {
         if journal_too {
             place.dark_until = place.dark_until.max(until);
         }
-        self.saw(if journal_too { Situation::CutOffEntirely } else { Situation::CutOffFromBus });
         self.heal_at(until);
     }
 
-    pub(super) fn go_dark(&mut self, time: Duration) {
+    pub(crate) fn go_dark(&mut self, time: Duration) {
         let until = self.now + time;
         self.dark_until = self.dark_until.max(until);
         self.heal_at(until);
     }
 
-    /// How far a node's clock is from the true time, at most.
-    pub(super) fn clocks_apart(&self) -> Duration {
+    /// Returns the maximum clock offset of a node.
+    pub(crate) fn clocks_apart(&self) -> Duration {
         let apart = self.all_nodes().into_iter().map(|node| self.place(node).skew_ms.unsigned_abs());
         Duration::from_millis(apart.max().unwrap_or(0))
     }
 
-    /// Whether no message gets from one node to another.
-    pub(super) fn is_parted(&self, from: Node, to: Node) -> bool {
+    /// Returns `true` if messages between two nodes are lost.
+    pub(crate) fn is_parted(&self, from: Node, to: Node) -> bool {
         let parts = |(these, those, until): &(Vec<Node>, Vec<Node>, _)| {
             *until > self.now && these.contains(&from) && those.contains(&to)
         };
         self.parted.iter().any(parts)
     }
 
-    pub(super) fn is_sick(&self, cell: usize) -> bool {
+    pub(crate) fn is_sick(&self, cell: usize) -> bool {
         self.sick_until.get(&cell).is_some_and(|until| *until > self.now)
     }
 
-    /// Whether the executor of a cell can't prepare containers.
-    pub(super) fn is_full(&self, cell: usize) -> bool {
+    /// Returns `true` if the executor of a cell cannot prepare containers.
+    pub(crate) fn is_full(&self, cell: usize) -> bool {
         self.full_until.get(&cell).is_some_and(|until| *until > self.now)
     }
 
-    /// When a cell's rep hears what is there to hear of its containers now; never before what it hears already.
-    pub(super) fn news_at(&mut self, cell: usize) -> Timestamp {
+    /// Returns the time at which a rep receives a container event of now. Events stay in order.
+    pub(crate) fn news_at(&mut self, cell: usize) -> Timestamp {
         let slow = self.slow.get(&cell).filter(|(until, _)| *until > self.now).map(|(_, longest)| *longest);
         let millis = |longest: Duration| u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
         let time = slow.map_or(Duration::ZERO, |longest| self.chaos.millis(500, millis(longest).max(1_000)));
@@ -422,17 +129,9 @@ impl Cluster {
         at
     }
 
-    /// BBSs, journal and the ways between them are not as they should be, for so long and a while.
-    pub(super) fn trouble(&mut self, time: Duration) {
+    /// Records that faults hinder the BBSs, the journal or their messages for this time.
+    pub(crate) fn trouble(&mut self, time: Duration) {
         self.troubled_until = self.troubled_until.max(self.now + time + CALMING);
-    }
-
-    /// A cell disappeared a second ago: unless the BBSs had trouble, everybody knows what was on it.
-    pub(super) fn look_at_loss(&mut self, cell: &CellId, since: Position) {
-        if self.troubled_until <= self.now {
-            let broken = self.checkers.lost_is_reaped(cell, since);
-            broken.into_iter().for_each(|broken| self.breaks(broken));
-        }
     }
 
     fn troubles(&mut self, act: &Act) {
@@ -472,20 +171,20 @@ impl Cluster {
         self.trouble(time);
     }
 
-    /// What happens is told, and counted.
+    /// Logs and counts an act.
     fn acted(&mut self, act: &Act) {
         self.acted += 1;
         self.troubles(act);
         self.inject(act.kind());
-        self.tell(|| format!("-- {act}"));
+        self.log(|| format!("-- {act}"));
     }
 
-    /// Nothing goes wrong from now on, and what went wrong is mended.
-    pub(super) fn make_peace(&mut self) {
+    /// Ends all faults.
+    pub(crate) fn make_peace(&mut self) {
         let Faults { skew_ms, read, .. } = self.faults;
         self.faults = Faults { skew_ms, read: read / 4, ..Faults::NONE };
-        self.checkers.peace(self.now);
-        // What was on its way before takes as long as it did.
+        self.checkers.faults_ended(self.now);
+        // Messages that were sent before take as long as planned.
         self.trouble(Duration::ZERO);
         self.no_heartbeats_until = self.now;
         self.unheard.1 = self.now;
@@ -500,6 +199,6 @@ impl Cluster {
             (place.cut_until, place.dark_until, place.lags_until) = (now, now, now);
         }
         self.heal_at(self.now);
-        self.tell(|| "peace".into());
+        self.log(|| "peace".into());
     }
 }

@@ -1,5 +1,5 @@
-//! A log as JetStream was measured to be: one total order, and compare-and-set for each subject. What gets lost on the
-//! way to it and back is the cluster's concern.
+//! Journal with the measured behaviour of JetStream: one total order, and compare-and-set per subject. Faults
+//! of its messages are in `records`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,59 +9,63 @@ use schemas::Timestamp;
 use schemas::names::EntryId;
 use schemas::subject::{Position, Subject};
 
-use super::nodes::Replicas;
+/// Number of journal servers. One server answers a repeated append with a conflict. Three servers answer it
+/// as a duplicate, while they remember the first append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    One,
+    Three,
+}
 
-/// An entry as it is stored.
+/// Stored message.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// On which subject.
     pub subject: Subject,
-    /// Its id; a malformed entry has none.
+    /// Id of the entry. `None` if the message is not an entry.
     pub entry: Option<EntryId>,
-    /// Its bytes.
     pub bytes: Bytes,
 }
 
-/// What became of an append, as it really was.
+/// Result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
-    /// It is stored.
+    /// The entry is stored.
     At(Position),
-    /// It was stored before, and the journal still knows: an append that was repeated.
+    /// The entry was stored before, and the journal remembers that.
     Duplicate(Position),
-    /// It was stored before, and the journal answers as if something else were there.
+    /// The entry was stored before, and the journal answers with a conflict.
     RepeatedAsConflict,
-    /// The same, for it has forgotten that it stored it.
+    /// The entry was stored before, and the journal has forgotten that.
     RepeatedForgotten,
-    /// Something else is there.
+    /// The subject ends at another position.
     Conflict,
 }
 
-/// The log.
+/// Journal of a run.
 #[derive(Clone, Debug)]
 pub struct SimJournal {
     replicas: Replicas,
     entries: Vec<Stored>,
     last: BTreeMap<Subject, Position>,
-    /// When each entry was stored.
+    /// Time at which each entry was stored.
     stored: BTreeMap<EntryId, Timestamp>,
-    /// Before that, the journal remembers nothing.
+    /// Time of the last restart. The journal has forgotten earlier entry ids.
     forgot_at: Timestamp,
 }
 
-/// So long the journal knows which entries it has stored.
+/// Time for which the journal remembers entry ids.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
 impl SimJournal {
-    /// An empty log.
+    /// Creates an empty journal.
     #[must_use]
     pub fn new(replicas: Replicas) -> Self {
         let (last, stored) = (BTreeMap::new(), BTreeMap::new());
         Self { replicas, entries: vec![], last, stored, forgot_at: Timestamp(0) }
     }
 
-    /// Appends if `expected` is the position of the subject's last entry. What is answered to an append that was
-    /// stored before depends on how many machines keep the log, and on how long ago that was.
+    /// Appends a message if its subject ends at `expected`. The result of a repeated append depends on the
+    /// number of servers, and on the time since the first append.
     pub fn append(&mut self, now: Timestamp, stored: Stored, expected: Position) -> Appended {
         let last = self.last.get(&stored.subject).copied().unwrap_or_default();
         let known = stored.entry.and_then(|entry| self.stored.get(&entry));
@@ -79,7 +83,7 @@ impl SimJournal {
         Appended::At(self.store(now, stored))
     }
 
-    /// Stores something, whatever is there.
+    /// Stores a message without a check.
     pub fn store(&mut self, now: Timestamp, stored: Stored) -> Position {
         let subject = stored.subject.clone();
         self.stored.extend(stored.entry.map(|entry| (entry, now)));
@@ -89,12 +93,12 @@ impl SimJournal {
         position
     }
 
-    /// Its machines start again, and don't remember what they stored.
+    /// Restarts the machines, which forget entry ids.
     pub const fn forget(&mut self, now: Timestamp) {
         self.forgot_at = now;
     }
 
-    /// The last entries are gone, as if they had never been.
+    /// Removes the last entries.
     pub fn lose(&mut self, entries: usize) {
         self.entries.truncate(self.entries.len().saturating_sub(entries));
         self.last.clear();
@@ -104,19 +108,19 @@ impl SimJournal {
         }
     }
 
-    /// The position of the last entry.
+    /// Returns the position of the last message.
     #[must_use]
     pub fn end(&self) -> Position {
         Position(self.entries.len() as u64)
     }
 
-    /// The entry at a position.
+    /// Returns the message at a position.
     #[must_use]
     pub fn get(&self, position: Position) -> Option<&Stored> {
         self.entries.get(usize::try_from(position.0.checked_sub(1)?).ok()?)
     }
 
-    /// The last entry of a subject.
+    /// Returns the last message of a subject.
     #[must_use]
     pub fn last(&self, subject: &Subject) -> Option<(Position, Option<EntryId>)> {
         let position = *self.last.get(subject)?;

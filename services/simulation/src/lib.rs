@@ -1,67 +1,59 @@
-//! A cluster in one thread, driven by a seed: the real `step` functions of two BBSs, two auctioneers and three reps,
-//! with a journal, a bus, containers and a clock that are simulated.
+//! Deterministic simulation of a cluster in one thread. It runs the production `step` functions of BBSs,
+//! auctioneers and reps, with a simulated journal, bus, clock and containers.
 //!
-//! Nothing here waits or reads a clock: time jumps to whatever is due next. The same seed gives the same run, byte for
-//! byte. Messages travel encoded, so that codecs and limits are exercised.
+//! Time jumps to the next due event. The same seed gives the same run, byte for byte. Messages are encoded
+//! and decoded.
 //!
-//! | the file | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`rng`] | chance, one stream for each concern |
-//! | [`cluster`] | everything together, and the one loop through what is due |
-//! | [`nodes`] | the machines with their clocks; life and death |
-//! | [`faults`], `bursts` | what goes wrong, and how often; what goes wrong together |
-//! | `large` | plans in which much is large, and much happens at once |
-//! | [`journal`] | a log with compare-and-set |
-//! | [`directed`] | plans that lead to one row of the tables |
-//! | `records` | the way to the log and back: lost, late, unacknowledged; followers that lag |
-//! | `bus` | messages that are lost, late, doubled or old; questions and answers |
-//! | `arrived`, `effects` | what machines take, and what they want done |
-//! | `takeover` | what a new leader finds, alone with a copy of what it knows |
-//! | [`workload`], `clients` | what clients do, what they are told, and the owners of tasks |
-//! | [`spoiled`] | commands with one thing wrong, and commands as large as may be |
-//! | `reads` | what readers ask of the tables |
-//! | [`checkers`] | what has to be true, at every append and at the end |
-//! | [`story`] | plans as text, and what is expected of them |
-//! | [`coverage`] | the interesting things, counted |
-//! | [`mutations`] | rules broken on purpose, to prove that the checkers can fail |
+//! | [`plan`] | plan of a run |
+//! | [`work`], [`act`], [`rules`] | commands and work of clients; acts of a run; placement rules |
+//! | `generate`, [`rates`] | plans drawn from seeds; fault rates |
+//! | [`shape`], `layout` | nodes and configuration of a cluster; racks and isolation of its cells |
+//! | [`directed`] | plans for rows of the reconciliation tables |
+//! | [`story`] | plans and expectations as text |
+//! | [`cluster`], [`run`] | the cluster, and the loop through its events; runs of plans |
+//! | `event`, `machine` | messages and events; state machines of nodes |
+//! | `nodes`, `arrived`, `effects`, `faults` | lives of nodes, their inputs, effects and faults |
+//! | `bus`, `records`, [`journal`] | message bus; messages of the journal; the journal |
+//! | `clients`, `reads` | clients, operators, task owners, readers |
+//! | [`invariants`], [`checkers`] | invariants and their checkers |
+//! | `takeover` | first convergence pass of a new leader |
+//! | [`coverage`] | situations that runs met |
+//! | [`batch`], [`shrink`] | batches of seeds, and shortening of failed plans |
 
-mod absences;
+pub mod act;
 mod arrived;
-pub mod asked;
 pub mod batch;
-mod bursts;
 mod bus;
 pub mod checkers;
 mod clients;
 pub mod cluster;
 pub mod coverage;
 pub mod directed;
-mod dispatches;
 mod effects;
-pub mod faults;
-mod globals;
+mod event;
+mod faults;
+mod generate;
+pub mod invariants;
 pub mod journal;
-mod large;
-pub mod mutations;
-pub mod nodes;
-mod periodics;
+pub mod layout;
+mod machine;
+mod nodes;
 pub mod plan;
-mod preemption;
-mod priorities;
-pub mod promises;
-pub mod racks;
+pub mod rates;
 mod reads;
 mod records;
-mod restarts;
-mod retries;
+pub mod requests;
 pub mod rng;
-mod rollouts;
+pub mod rules;
+pub mod run;
+pub mod shape;
 pub mod shrink;
-pub mod spoiled;
 pub mod story;
 mod takeover;
-mod walls;
-pub mod workload;
+pub mod work;
 
-pub use cluster::{Cluster, Outcome, run, run_plan, run_told};
+pub use cluster::Cluster;
 pub use plan::Plan;
+pub use run::{Outcome, run, run_plan, run_with};

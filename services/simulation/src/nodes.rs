@@ -1,7 +1,5 @@
-//! The nodes: the machines with their clocks, whether they live, and when they have something to do.
+//! Nodes: state machines with clocks, their starts and stops, and their inputs.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use auctioneer::Auctioneer;
@@ -9,486 +7,60 @@ use bbs::Bbs;
 use projections::cluster_log::QuarantinedPositions;
 use projections::{Reader, World};
 use rep::Rep;
-use schemas::cluster::Role;
 use schemas::container::ContainerState;
-use schemas::message::{ALIVE_INTERVAL, Ack, Attach, PerformReply, Program, ServiceStatus};
-use schemas::names::{CellId, FolderId, IdGenerator, Incarnation, PlacementTag, ServiceId, Stack, Zone};
-use schemas::resources::Resources;
-use schemas::subject::{Position, Subject};
-use schemas::{Refusal, Timestamp, limits};
-use scripted::{Behaviour, Scripted};
+use schemas::message::{ALIVE_INTERVAL, Ack, Attach, Program};
+use schemas::names::{IdGenerator, Incarnation, ServiceId};
+use schemas::subject::Position;
+use schemas::{Refusal, limits};
 
-use super::arrived::{Arrived, Clock};
-use super::bus::{About, Kind, Question, bytes_of, decoded, must};
-use super::checkers::signs::MASS_LOSS_WAIT;
-use super::cluster::{Cluster, ClusterEvent, NodeEvent, START};
-use super::coverage::Situation;
-use super::promises::Promise;
-use super::racks;
-use super::rng::Rng;
-use super::walls;
+use crate::arrived::Arrived;
+use crate::cluster::Cluster;
+use crate::coverage::Situation;
+use crate::event::{About, Clock, ClusterEvent, Kind, NodeEvent, Question, bytes_of};
+use crate::invariants::Invariant;
+use crate::layout::cell_id;
+use crate::machine::{Machine, NodeEffect, Place, Snapshot};
+use crate::shape::{HISTORY, Life, Node, containers, folder, presence};
 
-/// So many containers that ended BBSs show of each index.
-pub(crate) const HISTORY: u32 = 3;
-/// How soon a rep that was not let speak for its cell asks again.
+/// Delay before a rep that may not act for its cell asks again.
 const ATTACH_AGAIN: Duration = Duration::from_millis(200);
 
-/// A node, by its role and number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Node {
-    /// A BBS.
-    Bbs(usize),
-    /// An auctioneer.
-    Auctioneer(usize),
-    /// A rep.
-    Rep(usize),
-}
-
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bbs(at) => write!(f, "bbs-{}", at + 1),
-            Self::Auctioneer(at) => write!(f, "auctioneer-{}", at + 1),
-            Self::Rep(at) => write!(f, "rep-{}", cell_id(*at)),
-        }
-    }
-}
-
-/// One life of a node: what comes to an earlier one is lost.
-pub(super) type Life = (Node, u64);
-
-/// A machine.
-pub(super) enum Machine {
-    Bbs(Box<Bbs>),
-    /// With what its driver reads of the log.
-    Auctioneer(Box<Auctioneer>, Box<Reader>),
-    Rep(Box<Rep>),
-}
-
-/// What the log said up to a position, as bytes.
-pub(super) struct Snapshot {
-    position: Position,
-    reader: Vec<u8>,
-    world: Vec<u8>,
-}
-
-/// What a machine wants done.
-pub(super) enum NodeEffect {
-    Bbs(bbs::Effect),
-    Auctioneer(auctioneer::Effect),
-    Rep(rep::Effect),
-}
-
-/// Where a node runs: what of it outlives the machine, and which faults it has.
-pub(super) struct Place {
-    pub(super) machine: Option<Machine>,
-    pub(super) generation: u64,
-    /// How far its follower is.
-    pub(super) delivered: Position,
-    pub(super) caught_up: bool,
-    /// When it is woken next.
-    pub(super) alarm: Option<Timestamp>,
-    /// Whether it is to get a turn.
-    pub(super) turn_due: bool,
-    /// Until then everything that comes waits.
-    pub(super) held_until: Timestamp,
-    /// Until then the bus loses everything from and to it.
-    pub(super) cut_until: Timestamp,
-    /// Whether it noticed that it is cut off.
-    pub(super) knows_cut: bool,
-    /// Until then it does not reach the journal.
-    pub(super) dark_until: Timestamp,
-    /// Until then its follower stands still.
-    pub(super) lags_until: Timestamp,
-    /// How much its clock was ahead at its last step in this life.
-    stepped_at_ms: i64,
-    /// How much its clock is ahead, in milliseconds; START is far enough from 0 to subtract.
-    pub(super) skew_ms: i64,
-}
-
-impl Place {
-    pub(super) const fn new(skew_ms: i64) -> Self {
-        Self {
-            machine: None,
-            generation: 0,
-            delivered: Position(0),
-            caught_up: false,
-            alarm: None,
-            turn_due: false,
-            held_until: START,
-            cut_until: START,
-            knows_cut: false,
-            dark_until: START,
-            lags_until: START,
-            stepped_at_ms: skew_ms,
-            skew_ms,
-        }
-    }
-
-    /// What its clock shows: it goes back when it is set back, as that of a service does.
-    pub(super) const fn clock(&self, now: Timestamp) -> Timestamp {
-        shifted(now, self.skew_ms)
-    }
-
-    /// Time of decisions, if it is a BBS.
-    pub(super) fn decision_time(&self, now: Timestamp) -> Option<Timestamp> {
-        match &self.machine {
-            Some(Machine::Bbs(bbs)) => Some(bbs.time_at(self.clock(now))),
-            Some(Machine::Auctioneer(..) | Machine::Rep(_)) | None => None,
-        }
-    }
-
-    /// Nanoseconds by which its clock was set since its last step, if its driver notices that.
-    fn take_clock_step(&mut self) -> Option<i64> {
-        let by = self.skew_ms - std::mem::replace(&mut self.stepped_at_ms, self.skew_ms);
-        let noticed = u128::from(by.unsigned_abs()) >= bbs::CLOCK_STEP.as_millis();
-        noticed.then_some(by * 1_000_000)
-    }
-
-    /// The true time at which its clock shows `time`.
-    fn true_time(&self, time: Timestamp) -> Timestamp {
-        shifted(time, -self.skew_ms)
-    }
-
-    fn is_leading_bbs(&self) -> bool {
-        match &self.machine {
-            Some(Machine::Bbs(bbs)) => bbs.leads(),
-            Some(Machine::Auctioneer(..) | Machine::Rep(_)) | None => false,
-        }
-    }
-
-    fn is_leading_auctioneer(&self) -> bool {
-        match &self.machine {
-            Some(Machine::Auctioneer(auctioneer, _)) => auctioneer.is_leader(),
-            Some(Machine::Bbs(_) | Machine::Rep(_)) | None => false,
-        }
-    }
-
-    /// Whether it leads, in whichever role.
-    pub(super) fn leads(&self) -> bool {
-        self.is_leading_bbs() || self.is_leading_auctioneer()
-    }
-
-    /// What it sends to every BBS, unless it is a rep.
-    fn alive(&self, now: Timestamp) -> Option<ServiceStatus> {
-        let (id, role, standing) = match self.machine.as_ref()? {
-            Machine::Bbs(bbs) => (bbs.id(), Role::Bbs, bbs.standing()),
-            Machine::Auctioneer(auctioneer, _) => (auctioneer.id(), Role::Auctioneer, auctioneer.standing()),
-            Machine::Rep(_) => return None,
-        };
-        let (clock, program) = (self.clock(now), Program::default());
-        Some(ServiceStatus {
-            id: id.clone(),
-            role,
-            program,
-            leadership: standing,
-            clock,
-            may_lead: true,
-            append_problem: None,
-        })
-    }
-
-    /// What it has under way, by name.
-    pub(super) fn books(&self) -> BTreeMap<&'static str, usize> {
-        match &self.machine {
-            Some(Machine::Bbs(bbs)) => bbs.pending_work(),
-            Some(Machine::Auctioneer(auctioneer, _)) => {
-                let counts = auctioneer.counts();
-                BTreeMap::from([
-                    ("work that waits for an auction", counts.ready),
-                    ("work that was handed out", counts.handed_out),
-                    ("messages to reps", counts.performs),
-                    ("messages to the BBS", counts.outgoing),
-                ])
-            }
-            Some(Machine::Rep(rep)) => rep.pending_counts(),
-            None => BTreeMap::new(),
-        }
-    }
-
-    /// How much it remembers, by name.
-    pub(super) fn remembered(&self) -> BTreeMap<&'static str, usize> {
-        match &self.machine {
-            Some(Machine::Bbs(bbs)) => bbs.memory_sizes(),
-            Some(Machine::Auctioneer(auctioneer, _)) => auctioneer.collection_sizes(),
-            Some(Machine::Rep(rep)) => rep.collection_sizes(),
-            None => BTreeMap::new(),
-        }
-    }
-
-    /// What it believes to be free of a cell, if it leads as an auctioneer.
-    pub(super) fn free_on(&self, cell: &CellId) -> Option<Resources> {
-        match self.machine.as_ref()? {
-            Machine::Auctioneer(auctioneer, _) if auctioneer.is_leader() => auctioneer.free_on(cell),
-            Machine::Auctioneer(..) | Machine::Bbs(_) | Machine::Rep(_) => None,
-        }
-    }
-
-    /// What it makes of the log, if it folds it.
-    pub(super) fn world(&self) -> Option<&World> {
-        match self.machine.as_ref()? {
-            Machine::Bbs(bbs) => Some(bbs.world()),
-            Machine::Auctioneer(auctioneer, _) => Some(auctioneer.world()),
-            Machine::Rep(_) => None,
-        }
-    }
-}
-
-const fn shifted(time: Timestamp, millis: i64) -> Timestamp {
-    Timestamp(time.0.saturating_add_signed(millis * 1_000_000))
-}
-
-impl Machine {
-    fn alarm(&self) -> Option<Timestamp> {
-        match self {
-            Self::Bbs(bbs) => bbs.alarm(),
-            Self::Auctioneer(auctioneer, _) => auctioneer.alarm(),
-            Self::Rep(rep) => rep.alarm(),
-        }
-    }
-
-    /// Takes an input, and gets a turn if one is due. Answers what each of both steps wants done.
-    fn step(
-        &mut self,
-        (now, clock_step): (Timestamp, Option<i64>),
-        arrived: Arrived,
-        turn: bool,
-    ) -> Vec<Vec<NodeEffect>> {
-        fn each<E>(effects: Vec<E>, of: fn(E) -> NodeEffect) -> Vec<NodeEffect> {
-            effects.into_iter().map(of).collect()
-        }
-        match self {
-            Self::Bbs(bbs) => {
-                let clock_step = clock_step.map(bbs::Input::ClockStepped).into_iter();
-                let inputs = clock_step.chain(arrived.for_bbs()).chain(turn.then_some(bbs::Input::Turn));
-                inputs.map(|input| each(bbs.step(now, input), NodeEffect::Bbs)).collect()
-            }
-            Self::Auctioneer(auctioneer, reader) => {
-                let turn = turn.then_some(auctioneer::Input::Turn);
-                let inputs = arrived.for_auctioneer(reader).into_iter().chain(turn);
-                inputs.map(|input| each(auctioneer.step(now, input), NodeEffect::Auctioneer)).collect()
-            }
-            Self::Rep(rep) => {
-                let inputs = arrived.for_rep().into_iter().chain(turn.then_some(rep::Input::Turn));
-                inputs.map(|input| each(rep.step(now, input), NodeEffect::Rep)).collect()
-            }
-        }
-    }
-}
-
-/// Most work of a narrow cluster that its cells have and nobody claimed.
-pub const NARROW: usize = 8;
-
-/// Who is there, and what is the same for every machine of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// How many BBSs there are.
-    pub bbss: usize,
-    /// How many auctioneers there are.
-    pub auctioneers: usize,
-    /// How many cells there are; every second one is in another zone.
-    pub cells: usize,
-    /// Whether the last cell takes only work that asks for its tag.
-    pub tagged: bool,
-    /// Whether cells are of different sizes.
-    pub mixed: bool,
-    /// Whether the last cell has room for a thousand instances.
-    pub roomy: bool,
-    /// Whether auctioneers give cells no more than [`NARROW`] pieces of work before some of it is claimed.
-    pub narrow: bool,
-    /// How long an evacuation may take.
-    pub evacuation: Duration,
-    /// How often a rep tests itself.
-    pub self_test: Duration,
-    /// How the journal answers an append that it has stored before.
-    pub replicas: Replicas,
-    /// Whether the journal acknowledges only what is on disk. If not, it must break promises when the power is cut.
-    pub synced: bool,
-}
-
-/// How many machines keep the journal. One answers a repeated append with a conflict, three as a duplicate, as long as
-/// they remember it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replicas {
-    /// One.
-    One,
-    /// Three.
-    Three,
-}
-
-impl Shape {
-    /// Two BBSs, two auctioneers, three cells.
-    pub const USUAL: Self = Self {
-        bbss: 2,
-        auctioneers: 2,
-        cells: 3,
-        tagged: false,
-        mixed: false,
-        roomy: false,
-        narrow: false,
-        evacuation: Duration::from_secs(30),
-        self_test: Duration::from_secs(15),
-        replicas: Replicas::One,
-        synced: true,
-    };
-
-    /// A shape drawn from the seed.
-    #[must_use]
-    pub const fn drawn(rng: &mut Rng) -> Self {
-        let tagged = rng.chance(400);
-        let evacuation = rng.millis(3_000, 30_000);
-        let self_test = if rng.chance(500) { Duration::from_secs(600) } else { Duration::from_secs(15) };
-        let bbss = if rng.chance(200) { 3 } else { 2 };
-        let auctioneers = if rng.chance(100) { 3 } else { 2 };
-        let cells = match rng.below(6) {
-            0 => 5,
-            1 | 2 => 4,
-            _ => 3,
-        };
-        let replicas = if rng.chance(500) { Replicas::One } else { Replicas::Three };
-        let mixed = rng.chance(400);
-        let narrow = rng.chance(250);
-        Self {
-            bbss,
-            auctioneers,
-            cells,
-            tagged,
-            mixed,
-            roomy: false,
-            narrow,
-            evacuation,
-            self_test,
-            replicas,
-            synced: true,
-        }
-    }
-
-    /// The same, with time for evacuations and room for several at once.
-    #[must_use]
-    pub fn for_evacuations(self) -> Self {
-        Self { evacuation: self.evacuation * 2, cells: self.cells + 2, ..self }
-    }
-
-    /// Every node, whether it lives or not.
-    pub fn nodes(self) -> impl Iterator<Item = Node> {
-        let bbss = (0..self.bbss).map(Node::Bbs);
-        let auctioneers = (0..self.auctioneers).map(Node::Auctioneer);
-        bbss.chain(auctioneers).chain((0..self.cells).map(Node::Rep))
-    }
-
-    /// How an auctioneer is set up.
-    #[must_use]
-    pub fn auctioneer(self) -> auctioneer::Settings {
-        let usual = auctioneer::Settings::default();
-        auctioneer::Settings { outstanding: if self.narrow { NARROW } else { usual.outstanding }, ..usual }
-    }
-
-    /// How a cell is set up.
-    #[must_use]
-    pub fn cell(self, at: usize) -> rep::Settings {
-        let zone = Zone::new(if at.is_multiple_of(2) { "z1" } else { "z2" }).expect("a name");
-        let roomy = self.roomy && at + 1 == self.cells;
-        let total = match (self.mixed && !roomy, at % 4) {
-            (false, _) if roomy => {
-                Resources { memory_mb: 1_048_576, disk_mb: 1_048_576, containers: 1_000, ports: 1_000 }
-            }
-            (false, _) | (true, 0) => {
-                Resources { memory_mb: 2_048, disk_mb: 4_096, containers: 12, ports: 10 }
-            }
-            (true, 1) => Resources { memory_mb: 4_096, disk_mb: 1_024, containers: 16, ports: 20 },
-            (true, 2) => Resources { memory_mb: 1_024, disk_mb: 8_192, containers: 6, ports: 3 },
-            (true, _) => Resources { memory_mb: 8_192, disk_mb: 512, containers: 4, ports: 10 },
-        };
-        let mut settings =
-            rep::Settings::new(cell_id(at), folder(at), zone, Stack::new("linux").expect("a name"), total);
-        if self.tagged && at + 1 == self.cells {
-            settings.placement_tags.insert(tag());
-        }
-        settings.attributes = racks::attributes(at);
-        settings.evacuation_timeout = self.evacuation;
-        settings.self_test = self.self_test;
-        settings
-    }
-}
-
-/// The tag that the last cell may have.
-#[must_use]
-pub fn tag() -> PlacementTag {
-    PlacementTag::new("gpu").expect("a name")
-}
-
-/// The name of a cell.
-#[must_use]
-pub fn cell_id(at: usize) -> CellId {
-    CellId::new(&format!("c{}", at + 1)).expect("a name")
-}
-
-/// Where the containers of a cell are reached.
-#[must_use]
-fn address(at: usize) -> String {
-    format!("10.0.0.{}", at + 1)
-}
-
-/// The data folder of a cell's rep: it outlives the machine.
-fn folder(cell: usize) -> FolderId {
-    FolderId(uuid::Uuid::from_u64_pair(0, cell as u64))
-}
-
-/// The rep of a cell.
-pub(super) fn rep_of(cell: &CellId) -> Node {
-    let number = cell.as_str().strip_prefix('c').and_then(|number| number.parse::<usize>().ok());
-    Node::Rep(number.and_then(|number| number.checked_sub(1)).expect("cells are called c1, c2, ..."))
-}
-
-/// A cell's number in the run.
-pub(super) fn number_of(cell: &CellId) -> usize {
-    match rep_of(cell) {
-        Node::Rep(at) => at,
-        Node::Bbs(_) | Node::Auctioneer(_) => usize::MAX,
-    }
-}
-
-/// The containers of a cell that is new.
-pub(super) fn containers(cell: usize) -> Scripted {
-    Scripted::new(&address(cell), Behaviour::from_recipe).with_isolation(walls::kept(cell))
-}
-
 impl Cluster {
-    pub(super) fn all_nodes(&self) -> Vec<Node> {
+    pub(crate) fn all_nodes(&self) -> Vec<Node> {
         self.places.keys().copied().collect()
     }
 
-    pub(super) fn place(&self, node: Node) -> &Place {
+    pub(crate) fn place(&self, node: Node) -> &Place {
         &self.places[&node]
     }
 
-    pub(super) fn place_mut(&mut self, node: Node) -> &mut Place {
+    pub(crate) fn place_mut(&mut self, node: Node) -> &mut Place {
         self.places.get_mut(&node).expect("every node has a place")
     }
 
-    /// The life of a node, if it lives.
-    pub(super) fn life(&self, node: Node) -> Option<Life> {
+    /// Returns the life of a node. `None` if the node is down.
+    pub(crate) fn life(&self, node: Node) -> Option<Life> {
         let place = self.place(node);
         place.machine.is_some().then_some((node, place.generation))
     }
 
-    pub(super) fn leading_bbss(&self) -> Vec<Node> {
+    pub(crate) fn leading_bbss(&self) -> Vec<Node> {
         let leads = |(_, place): &(&Node, &Place)| place.is_leading_bbs();
         self.places.iter().filter(leads).map(|(node, _)| *node).collect()
     }
 
-    pub(super) fn leading_auctioneers(&self) -> usize {
+    pub(crate) fn leading_auctioneers(&self) -> usize {
         self.places.values().filter(|place| place.is_leading_auctioneer()).count()
     }
 
-    pub(super) fn start(&mut self, node: Node) {
+    pub(crate) fn start(&mut self, node: Node) {
         match node {
             Node::Rep(cell) => self.attach(cell),
             Node::Bbs(_) | Node::Auctioneer(_) => self.start_machine(node, Position(0)),
         }
     }
 
-    /// The rep of a cell asks whether it may speak for it, before it does anything.
+    /// Asks a BBS to let the rep act for its cell.
     fn attach(&mut self, cell: usize) {
         let node = Node::Rep(cell);
         if self.gone.contains(&cell) {
@@ -502,8 +74,8 @@ impl Cluster {
         self.ask(to, question, Kind::Attach(cell_id(cell)), bytes_of(&Attach { folder: folder(cell) }));
     }
 
-    /// The rep of a cell may speak for it, or has to ask again.
-    pub(super) fn attached(&mut self, cell: usize, answer: Option<Result<Ack, Refusal>>) {
+    /// Starts a rep that may act for its cell, or asks again.
+    pub(crate) fn attached(&mut self, cell: usize, answer: Option<Result<Ack, Refusal>>) {
         let node = Node::Rep(cell);
         match answer {
             Some(Ok(_)) if self.gone.contains(&cell) => {}
@@ -523,7 +95,7 @@ impl Cluster {
         let delivered = world.position();
         let machine = match node {
             Node::Bbs(_) => {
-                // Every other BBS has hardly room for entries in flight.
+                // Every second BBS has room for few entries in flight.
                 let bytes = if self.seeds.is_multiple_of(2) { limits::BYTES_IN_FLIGHT } else { 4_000 };
                 let bbs = Bbs::new(bbs_settings(id, bytes), ids);
                 Machine::Bbs(Box::new(bbs.with_log(reader, world)))
@@ -534,7 +106,7 @@ impl Cluster {
             }
             Node::Rep(at) => {
                 if self.cells[at].list().iter().any(|one| matches!(one.state, ContainerState::Running(_))) {
-                    self.saw(Situation::RepAdopted);
+                    self.met(Situation::RepAdopted);
                 }
                 let incarnation = Incarnation(ids.next(self.place(node).clock(self.now)));
                 Machine::Rep(Box::new(Rep::new(self.shape.cell(at), attached, incarnation, ids)))
@@ -553,7 +125,7 @@ impl Cluster {
             lags_until,
             ..Place::new(skew_ms)
         };
-        self.tell(|| format!("{node} starts"));
+        self.log(|| format!("{node} starts"));
         let first = match node {
             Node::Bbs(_) | Node::Auctioneer(_) => NodeEvent::Follow,
             Node::Rep(_) => NodeEvent::Alarm,
@@ -561,7 +133,8 @@ impl Cluster {
         self.schedule_for(self.now, (node, self.place(node).generation), first);
     }
 
-    /// Where a machine begins to fold the log: every second life at the newest snapshot, the others at the beginning.
+    /// Returns the log state with which a node starts: the newest snapshot for every second life, otherwise
+    /// nothing.
     fn snapshot_for(&mut self, node: Node) -> (Reader, World) {
         let folds = match node {
             Node::Bbs(_) | Node::Auctioneer(_) => true,
@@ -573,11 +146,11 @@ impl Cluster {
         let reader = Reader::from_bytes(&snapshot.reader, snapshot.position, QuarantinedPositions::default());
         let world = World::from_bytes(&snapshot.world, None);
         let begin = (reader.expect("a reader is restored"), world.expect("a World is restored"));
-        self.saw(Situation::StartedFromSnapshot);
+        self.met(Situation::StartedFromSnapshot);
         begin
     }
 
-    /// Somebody who folds the log writes a snapshot of it.
+    /// Stores a snapshot of the node's log state.
     fn write_snapshot(&mut self, node: Node) {
         let written = match &self.place(node).machine {
             Some(Machine::Bbs(bbs)) => Some((bbs.reader(), bbs.world())),
@@ -594,8 +167,8 @@ impl Cluster {
         }
     }
 
-    /// A machine is no more; what a rep met is kept. Answers whether it lived.
-    pub(super) fn end_life(&mut self, node: Node) -> bool {
+    /// Ends a life. Returns `false` if the node was down.
+    pub(crate) fn end_life(&mut self, node: Node) -> bool {
         let life = self.life(node);
         life.into_iter().for_each(|life| self.checkers.leads(life, false, self.now));
         self.write_snapshot(node);
@@ -608,25 +181,23 @@ impl Cluster {
         machine.is_some()
     }
 
-    /// Kills a node, and lets it start again later.
-    pub(super) fn kill(&mut self, node: Node, away: Duration) {
+    /// Kills a node, which starts again later.
+    pub(crate) fn kill(&mut self, node: Node, away: Duration) {
         if self.end_life(node) {
-            self.saw(Situation::Killed);
-            self.tell(|| format!("{node} is killed"));
+            self.log(|| format!("{node} is killed"));
             self.schedule(self.now + away, ClusterEvent::Restart(node));
         }
     }
 
-    /// The machine of a cell dies with everything on it; another one takes its place later, or never.
-    pub(super) fn let_die(&mut self, cell: usize, away: Option<Duration>) {
+    /// Kills the machine of a cell with all its containers. An empty machine may replace it later.
+    pub(crate) fn let_die(&mut self, cell: usize, away: Option<Duration>) {
         let node = Node::Rep(cell);
-        self.saw(if away.is_some() { Situation::MachineDied } else { Situation::CellGone });
         self.checkers.cell_died(cell, self.now);
         self.cells[cell] = containers(cell);
         let lived = self.end_life(node);
         match away {
             Some(away) if lived => self.schedule(self.now + away, ClusterEvent::Restart(node)),
-            // Who is away already comes back as it was to, and finds nothing.
+            // The rep is down, and restarts as scheduled.
             Some(_) => {}
             None => {
                 self.gone.insert(cell);
@@ -635,33 +206,32 @@ impl Cluster {
         }
     }
 
-    /// The evacuated cell's program ended: it comes back later, and must find nothing.
-    pub(super) fn exited(&mut self, cell: usize) {
+    /// The rep exits after an evacuation, and comes back later.
+    pub(crate) fn exited(&mut self, cell: usize) {
         let node = Node::Rep(cell);
-        self.tell(|| format!("{node} exits"));
+        self.log(|| format!("{node} exits"));
         self.end_life(node);
         let away = self.chaos.millis(12_000, 30_000);
         self.schedule(self.now + away, ClusterEvent::Replace(cell));
     }
 
-    /// A cell that was evacuated comes back.
-    pub(super) fn replace(&mut self, cell: usize) {
-        // An order to delete may have been lost: what it leaves has ended, or ends when the rep is back.
+    /// Starts the rep of an evacuated cell again. The cell must be empty.
+    pub(crate) fn replace(&mut self, cell: usize) {
+        // The order to delete an ended container may have been lost.
         let mut left = self.cells[cell].list();
         left.retain(|container| !self.checkers.is_deleted(container.instance_guid));
         if !left.is_empty() {
             let how = format!("{} still holds {} containers", cell_id(cell), left.len());
-            self.broken(Promise::EvacuatedEmpty, how);
+            self.violated(Invariant::Evacuation, how);
         }
         self.start(Node::Rep(cell));
     }
 
     // ---- inputs --------------------------------------------------------------------------------------------------
 
-    /// Lets a machine take an input and, now or soon, a turn, and does what it says.
-    pub(super) fn input(&mut self, node: Node, arrived: Arrived) {
+    /// Passes an input to a node, with a turn now or soon, and carries out the effects.
+    pub(crate) fn input(&mut self, node: Node, arrived: Arrived) {
         self.steps += 1;
-        self.auctioneer_takes(node, &arrived);
         let answers = matches!(arrived, Arrived::Answer { bytes: Some(_), .. });
         let ticks = matches!(arrived, Arrived::Tick);
         let gathers = !matches!(arrived, Arrived::Turn) && self.chaos.chance(self.faults.gathered);
@@ -674,7 +244,7 @@ impl Cluster {
             && let Some(term) = auctioneer.term()
         {
             let delivered = place.delivered;
-            self.checkers.auctions((node, generation), delivered, (term, now));
+            self.checkers.auctioneer_leads((node, generation), delivered, (term, now));
         }
         let place = self.place_mut(node);
         let turn_due = std::mem::replace(&mut place.turn_due, gathers);
@@ -683,21 +253,18 @@ impl Cluster {
             let life = (node, self.place(node).generation);
             self.schedule_for(at, life, NodeEvent::Turn);
         }
-        // Each step of an auctioneer may be an auction.
-        steps.iter().for_each(|effects| self.auctioned(node, effects));
-        // Nobody here listens to the feed, so nothing can go wrong with it: no chance is spent on it.
+        // No node receives the event feed.
         let is_felt = |effect: &NodeEffect| !matches!(effect, NodeEffect::Bbs(bbs::Effect::Publish { .. }));
         let effects: Vec<NodeEffect> = steps.into_iter().flatten().filter(is_felt).collect();
-        self.look_at_takeover(node, &effects, ticks);
+        self.check_takeover(node, &effects, ticks);
         for effect in effects {
             if let Some(life) = self.life(node) {
-                let broken = self.checkers.does(life, &effect, now);
-                broken.into_iter().for_each(|broken| self.breaks(broken));
+                self.checkers.effect(life, &effect, now);
             }
             if self.chaos.chance(self.faults.killed_between) {
                 self.inject("services killed between two effects");
                 self.trouble(Duration::from_secs(5));
-                self.saw(Situation::KilledBetween);
+                self.met(Situation::KilledBetween);
                 let away = self.chaos.millis(0, 5_000);
                 return self.kill(node, away);
             }
@@ -710,79 +277,8 @@ impl Cluster {
         self.set_alarm(node);
     }
 
-    /// What an auctioneer is told of the cells.
-    fn auctioneer_takes(&mut self, node: Node, arrived: &Arrived) {
-        let Some(life) = self.life(node).filter(|(node, _)| matches!(node, Node::Auctioneer(_))) else {
-            return;
-        };
-        let now = (self.now, self.place(node).clock(self.now));
-        match arrived {
-            Arrived::Message { kind: Kind::Heartbeat, bytes, .. } => {
-                self.checkers.auctioneer_is_told(life, &must(bytes), now);
-            }
-            Arrived::Answer { about: About::Perform(cell, id), bytes } => {
-                let answer: Option<Result<PerformReply, Refusal>> = bytes.as_ref().map(decoded);
-                self.checkers.auctioneer_answered(life, (cell, id.number), answer.as_ref(), now.0);
-            }
-            Arrived::Recorded(_, stored) => {
-                if let Subject::Cell(cell) = &stored.subject {
-                    self.checkers.auctioneer_folds(life, cell);
-                }
-            }
-            Arrived::Message { .. }
-            | Arrived::Command { .. }
-            | Arrived::Answer { .. }
-            | Arrived::CaughtUp
-            | Arrived::NotAppended { .. }
-            | Arrived::Last { .. }
-            | Arrived::Container(_)
-            | Arrived::Containers(_)
-            | Arrived::SelfTested(_)
-            | Arrived::Prepared(_)
-            | Arrived::Called { .. }
-            | Arrived::Clock(_)
-            | Arrived::Disconnected
-            | Arrived::Reconnected
-            | Arrived::Turn
-            | Arrived::Tick => {}
-        }
-    }
-
-    /// What an auctioneer does in one step is one batch.
-    fn auctioned(&mut self, node: Node, effects: &[NodeEffect]) {
-        let (mut placed, mut unplaced) = (vec![], vec![]);
-        for effect in effects {
-            match effect {
-                NodeEffect::Auctioneer(auctioneer::Effect::Perform { cell, perform }) => {
-                    placed.push((cell.clone(), perform.clone()));
-                }
-                NodeEffect::Auctioneer(auctioneer::Effect::Outcomes { outcomes, .. }) => {
-                    unplaced.push(outcomes.clone());
-                }
-                NodeEffect::Auctioneer(auctioneer::Effect::Lead(_) | auctioneer::Effect::Beat(_))
-                | NodeEffect::Bbs(_)
-                | NodeEffect::Rep(_) => {}
-            }
-        }
-        let chose = !(placed.is_empty() && unplaced.is_empty());
-        let life = self.life(node).filter(|_| chose);
-        // Who lags folds at once what happened over a long time, and what it was told meanwhile is of another age.
-        let stood_still = self.places[&node].lags_until.max(self.places[&node].held_until);
-        if self.now <= stood_still + Duration::from_secs(1) {
-            life.into_iter().for_each(|life| self.checkers.chose_behind(life, self.now, &placed));
-        } else if let Some((life, world)) = life.zip(self.places[&node].world()) {
-            let now = (self.now, self.places[&node].clock(self.now));
-            let broken = self.checkers.chose(life, world, now, (&placed, &unplaced));
-            broken.into_iter().for_each(|broken| self.breaks(broken));
-        }
-        if let Some(world) = self.places[&node].world().filter(|_| !placed.is_empty()) {
-            let broken = self.checkers.auctioned(world, &placed, &unplaced);
-            broken.into_iter().for_each(|broken| self.breaks(broken));
-        }
-    }
-
-    /// Clocks of the NATS server, of BBSs and of auctioneers come to every BBS that is reached.
-    pub(super) fn compare_clocks(&mut self) {
+    /// Sends the clocks of the NATS server, BBSs and auctioneers to every reachable BBS.
+    pub(crate) fn compare_clocks(&mut self) {
         let lives: Vec<Life> = self.all_nodes().into_iter().filter_map(|node| self.life(node)).collect();
         for (node, generation) in lives {
             let Node::Bbs(_) = node else { continue };
@@ -805,7 +301,7 @@ impl Cluster {
         self.schedule(self.now + ALIVE_INTERVAL, ClusterEvent::CompareClocks);
     }
 
-    pub(super) fn alarm(&mut self, node: Node) {
+    pub(crate) fn alarm(&mut self, node: Node) {
         let now = self.now;
         let place = self.place_mut(node);
         place.alarm = None;
@@ -834,10 +330,7 @@ fn bbs_settings(id: ServiceId, bytes_in_flight: usize) -> bbs::Config {
     bbs::Config {
         id,
         founding_shards: Some(4),
-        presence: bbs::presence::Config {
-            mass_loss_wait: MASS_LOSS_WAIT,
-            ..bbs::presence::Config::default()
-        },
+        presence: presence(),
         durability: "simulated".into(),
         history_limit: HISTORY,
         program: Program::default(),

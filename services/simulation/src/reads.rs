@@ -1,190 +1,42 @@
-//! Readers: what they ask of the tables, page by page. They have a stream of chance of their own and ways of their own,
-//! on which nothing gets lost: what is judged is what they read.
+//! Readers of queries, page by page. Their messages are not lost, so they do not change the other random
+//! choices.
 
 use bytes::Bytes;
-use projections::{Query, World};
+use projections::World;
+use schemas::Refusal;
 use schemas::codec::{self, Form};
 use schemas::names::{ProcessGuid, TaskGuid};
-use schemas::query::{Filter, Show};
+use schemas::query::{Filter, Page, Show};
 use schemas::subject::Position;
-use schemas::{Refusal, Timestamp};
 use serde::Serialize;
+use serde::de::IgnoredAny;
 
-use super::bus::{About, Kind, Message, PATIENCE, Question, decoded, must};
-use super::checkers::rows::Next;
-use super::cluster::{Cluster, ClusterEvent, NodeEvent};
-use super::coverage::Situation;
-use super::nodes::{Machine, Node, cell_id};
-use super::rng::Rng;
-use super::workload::{domain, other_domain};
-
-/// A table, and whether one asks for a list or for one thing: as the subject of a query says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
-    Lrps,
-    Lrp,
-    Instances,
-    Instance,
-    EndedInstances,
-    Tasks,
-    Task,
-    EndedTasks,
-    Periodics,
-    Periodic,
-    Parameterised,
-    ParameterisedOne,
-    Domains,
-    DomainUse,
-    Cells,
-    Cell,
-    Evaluations,
-    Evaluation,
-    Cluster,
-    Status,
-}
-
-impl Table {
-    const ALL: [Self; 20] = [
-        Self::Lrps,
-        Self::Lrp,
-        Self::Instances,
-        Self::Instance,
-        Self::EndedInstances,
-        Self::Tasks,
-        Self::Task,
-        Self::EndedTasks,
-        Self::Periodics,
-        Self::Periodic,
-        Self::Parameterised,
-        Self::ParameterisedOne,
-        Self::Domains,
-        Self::DomainUse,
-        Self::Cells,
-        Self::Cell,
-        Self::Evaluations,
-        Self::Evaluation,
-        Self::Cluster,
-        Self::Status,
-    ];
-
-    /// The query that a message asks.
-    pub(super) fn query(self, bytes: &Bytes) -> Query {
-        match self {
-            Self::Lrps => Query::Lrps(must(bytes)),
-            Self::Lrp => Query::Lrp(must(bytes)),
-            Self::Instances => Query::Instances(must(bytes)),
-            Self::Instance => Query::Instance(must(bytes)),
-            Self::EndedInstances => Query::EndedInstances(must(bytes)),
-            Self::EndedTasks => Query::EndedTasks(must(bytes)),
-            Self::Tasks => Query::Tasks(must(bytes)),
-            Self::Task => Query::Task(must(bytes)),
-            Self::Periodics => Query::Periodics(must(bytes)),
-            Self::Periodic => Query::Periodic(must(bytes)),
-            Self::Parameterised => Query::Parameterised(must(bytes)),
-            Self::ParameterisedOne => Query::ParameterisedOne(must(bytes)),
-            Self::Domains => Query::Domains(must(bytes)),
-            Self::DomainUse => Query::DomainUse(must(bytes)),
-            Self::Cells => Query::Cells(must(bytes)),
-            Self::Cell => Query::Cell(must(bytes)),
-            Self::Evaluations => Query::Evaluations(must(bytes)),
-            Self::Evaluation => Query::Evaluation(must(bytes)),
-            Self::Cluster => Query::Cluster(must(bytes)),
-            Self::Status => Query::Status(must(bytes)),
-        }
-    }
-
-    /// The fields that its list can be narrowed by (docs/reference/queries.md, "Queries").
-    const fn narrowed_by(self) -> &'static [&'static str] {
-        match self {
-            Self::Lrps => &["domain", "process_guid", "cell_id", "definitions"],
-            Self::Instances => &["domain", "process_guid", "cell_id", "all"],
-            Self::EndedInstances => &["domain", "process_guid", "cell_id", "index"],
-            Self::EndedTasks => &["domain", "cell_id"],
-            Self::Tasks => &["domain", "cell_id", "definitions"],
-            Self::Periodics | Self::Parameterised => &["domain", "definitions"],
-            Self::Domains => &["domain"],
-            Self::Cells => &["cell_id"],
-            Self::Evaluations => &["domain", "process_guid"],
-            Self::Lrp
-            | Self::Instance
-            | Self::Task
-            | Self::Periodic
-            | Self::ParameterisedOne
-            | Self::DomainUse
-            | Self::Cell
-            | Self::Evaluation
-            | Self::Cluster
-            | Self::Status => &[],
-        }
-    }
-}
-
-/// What a reader asks, and how much of its list it has already.
-#[derive(Clone, Debug)]
-pub(super) struct Read {
-    table: Table,
-    /// The message.
-    bytes: Bytes,
-    /// The same, read.
-    pub(super) query: Query,
-    asked: Timestamp,
-    /// Whom: the pages of a list come from whoever made the first.
-    of: Node,
-    /// The field that can't be asked for so.
-    bad: Option<&'static str>,
-    /// The pages before.
-    before: Option<(Position, usize)>,
-}
-
-impl Read {
-    /// When it was asked.
-    pub(super) const fn asked(&self) -> Timestamp {
-        self.asked
-    }
-
-    /// The field for which it has to be refused.
-    pub(super) const fn bad_field(&self) -> Option<&'static str> {
-        self.bad
-    }
-
-    /// The rows that the pages before held.
-    pub(super) fn seen(&self) -> usize {
-        self.before.map_or(0, |(_, seen)| seen)
-    }
-
-    /// Whether it goes on where a page ended.
-    pub(super) const fn is_later_page(&self) -> bool {
-        self.before.is_some()
-    }
-
-    /// An answer stands where it has to: where the pages before stood, and not before what was asked for.
-    pub(super) fn stands(&self, position: Position) -> Result<(), String> {
-        let before = self.before.map_or(position, |(before, _)| before);
-        let least = self.query.at_least().unwrap_or_default();
-        if position == before && position >= least {
-            return Ok(());
-        }
-        Err(format!("stands at {position}, the page before at {before}, and {least} was asked for"))
-    }
-}
+use crate::cluster::Cluster;
+use crate::coverage::Situation;
+use crate::event::{About, ClusterEvent, Kind, Message, NodeEvent, PATIENCE, Question, Read, Table, decoded};
+use crate::layout::cell_id;
+use crate::machine::Machine;
+use crate::rng::Rng;
+use crate::shape::Node;
+use crate::work::{domain, other_domain};
 
 impl Cluster {
-    /// At times somebody reads.
-    pub(super) fn read_at_times(&mut self) {
+    /// A client may read.
+    pub(crate) fn read_at_times(&mut self) {
         if self.faults.read == 0 || !self.readers.chance(self.faults.read) {
             return;
         }
         let able = |node: &Node| matches!(self.place(*node).machine, Some(Machine::Bbs(_)));
         let able: Vec<Node> = self.all_nodes().into_iter().filter(able).collect();
-        let Some(of) = self.readers.place(able.len()).map(|at| able[at]) else { return };
+        let Some(bbs) = self.readers.place(able.len()).map(|at| able[at]) else { return };
         let end = self.journal.end();
-        let (table, bytes, bad) = drawn(&mut self.readers, self.checkers.world(), end);
+        let (table, bytes) = drawn(&mut self.readers, self.checkers.world(), end);
         let query = table.query(&bytes);
-        self.read(Read { table, bytes, query, asked: self.now, of, bad, before: None });
+        self.read(Read { table, bytes, query, bbs, is_later_page: false });
     }
 
     fn read(&mut self, read: Read) {
-        let Some(life) = self.life(read.of).filter(|_| !self.is_cut(read.of)) else { return };
+        let Some(life) = self.life(read.bbs).filter(|_| !self.is_cut(read.bbs)) else { return };
         self.counter += 1;
         let (token, kind, bytes) = (self.counter, Kind::Query(read.table), read.bytes.clone());
         self.questions.insert(token, Question { from: None, about: About::Read(Box::new(read)) });
@@ -193,27 +45,19 @@ impl Cluster {
         self.schedule(self.now + PATIENCE, ClusterEvent::ClientAnswer { token, bytes: None });
     }
 
-    /// A reader is answered, or hears nothing. Who reads a list reads its pages on, mostly.
-    pub(super) fn read_answered(&mut self, read: &Read, bytes: Option<&Bytes>) {
-        let Some(bytes) = bytes else { return };
-        let answer: Result<String, Refusal> = decoded(bytes);
-        self.saw(match (&answer, read.bad) {
-            (Ok(_), _) if read.is_later_page() => Situation::PageRead,
-            (Ok(_), _) => Situation::RowsRead,
-            (Err(_), Some(_)) => Situation::BadQueryRefused,
-            (Err(_), None) => Situation::QueryRefused,
-        });
-        match self.checkers.read(read, &answer, self.now) {
-            Err(broken) => self.breaks(broken),
-            Ok(None) => {}
-            Ok(Some(Next { cursor, position, seen })) => {
-                // What was asked of the first page holds for all.
-                let filter = read.query.filter().cloned().unwrap_or_default();
-                let bytes = json(&Filter { cursor: Some(cursor), ..filter });
-                let (query, asked, before) = (read.table.query(&bytes), self.now, Some((position, seen)));
-                self.read(Read { bytes, query, asked, before, ..read.clone() });
-            }
+    /// A reader gets an answer, or none. The reader of a list asks for the next page.
+    pub(crate) fn read_answered(&mut self, read: &Read, bytes: Option<&Bytes>) {
+        let answer: Option<Result<String, Refusal>> = bytes.map(decoded);
+        let Some(Ok(text)) = answer else { return };
+        if read.is_later_page {
+            self.met(Situation::PageRead);
         }
+        let page: Option<Page<IgnoredAny>> = serde_json::from_str(&text).ok();
+        let Some(cursor) = page.and_then(|page| page.next) else { return };
+        let filter = read.query.filter().cloned().unwrap_or_default();
+        let bytes = json(&Filter { cursor: Some(cursor), ..filter });
+        let query = read.table.query(&bytes);
+        self.read(Read { bytes, query, is_later_page: true, ..read.clone() });
     }
 }
 
@@ -221,11 +65,11 @@ fn json<T: Serialize>(asked: &T) -> Bytes {
     codec::encode(Form::Json, asked).into()
 }
 
-/// A query as a message, and the field of it that can't be.
-fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&'static str>) {
+/// Draws a query as a message.
+fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes) {
     let table = rng.place(Table::ALL.len()).map_or(Table::Status, |at| Table::ALL[at]);
     let at_least = rng.chance(300).then_some(end);
-    let (filter, bad) = drawn_filter(rng, table, at_least);
+    let filter = drawn_filter(rng, at_least);
     let process = ProcessGuid::new(&format!("web{}", rng.below(6))).expect("a name");
     let task = TaskGuid::new(&format!("job{}", rng.below(12))).expect("a name");
     let id = match table {
@@ -248,12 +92,12 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&
         | Table::Cells
         | Table::Evaluations
         | Table::Cluster
-        | Table::Status => return (table, json(&filter), bad),
+        | Table::Status => return (table, json(&filter)),
     };
-    (table, json(&Show { id, at_least, as_of: None }), None)
+    (table, json(&Show { id, at_least, as_of: None }))
 }
 
-/// `PROCESS/INDEX`, at times with a definition, or the container that is there as far as the log says.
+/// Draws `PROCESS/INDEX`, maybe with a definition, or a container of the process.
 fn some_instance(rng: &mut Rng, world: &World, process: &ProcessGuid) -> String {
     let index = rng.below(4);
     let slots = world.process(process).map(|process| process.slots.clone()).unwrap_or_default();
@@ -268,7 +112,7 @@ fn some_instance(rng: &mut Rng, world: &World, process: &ProcessGuid) -> String 
     holder.filter(|_| by_guid).map_or(by_place, |by| by.instance_guid.to_string())
 }
 
-/// One that is kept as far as the log says, or none.
+/// Draws an evaluation in the log, or none.
 fn some_evaluation(rng: &mut Rng, world: &World, (process, task): (&ProcessGuid, &TaskGuid)) -> String {
     let of_process = world.process(process).map(|process| process.evaluations.to_vec());
     let of_task = world.task(task).map(|task| task.evaluations.to_vec());
@@ -276,39 +120,29 @@ fn some_evaluation(rng: &mut Rng, world: &World, (process, task): (&ProcessGuid,
     rng.place(all.len()).map_or_else(|| "none".to_owned(), |at| all[at].id.to_string())
 }
 
-/// A filter with what its list can be narrowed by, at times with one field that it can't be, or a limit that is none.
-fn drawn_filter(rng: &mut Rng, table: Table, at_least: Option<Position>) -> (Filter, Option<&'static str>) {
-    const FIELDS: [&str; 6] = ["domain", "process_guid", "cell_id", "all", "definitions", "index"];
+/// Draws a filter. A list refuses fields that it does not honour, and some limits.
+fn drawn_filter(rng: &mut Rng, at_least: Option<Position>) -> Filter {
     let mut filter = Filter { at_least, ..Filter::default() };
-    let mut bad = None;
-    let can = table.narrowed_by();
-    for field in FIELDS {
-        // One bad field at most, so that it is known what has to be named.
-        let odds = if can.contains(&field) { 250 } else { 15 };
-        if !rng.chance(odds) || !can.contains(&field) && bad.is_some() {
-            continue;
+    let domain = if rng.chance(300) { other_domain() } else { domain() };
+    let process = ProcessGuid::new(&format!("web{}", rng.below(6))).ok();
+    let cell = usize::try_from(rng.below(4)).ok().map(cell_id);
+    match rng.below(16) {
+        0..=2 => filter.domain = Some(domain),
+        3 | 4 => filter.process_guid = process,
+        5 => {
+            filter.process_guid = process;
+            filter.index = u32::try_from(rng.below(4)).ok();
         }
-        match field {
-            "domain" => filter.domain = Some(if rng.chance(300) { other_domain() } else { domain() }),
-            "process_guid" => {
-                filter.process_guid = ProcessGuid::new(&format!("web{}", rng.below(6))).ok();
-            }
-            "cell_id" => filter.cell_id = usize::try_from(rng.below(4)).ok().map(cell_id),
-            "all" => filter.all = true,
-            "index" => filter.index = u32::try_from(rng.below(4)).ok(),
-            _ => filter.definitions = true,
-        }
-        bad = bad.or_else(|| (!can.contains(&field)).then_some(field));
+        6 | 7 => filter.cell_id = cell,
+        8 => filter.all = true,
+        9 => filter.definitions = true,
+        _ => {}
     }
-    if bad.is_none() && filter.index.is_some() && filter.process_guid.is_none() {
-        bad = Some("index");
-    }
-    if rng.chance(500) {
-        filter.limit = usize::try_from(1 + rng.below(3)).ok();
-    }
-    if bad.is_none() && rng.chance(20) {
-        filter.limit = Some(if rng.chance(500) { 0 } else { 1_001 });
-        bad = Some("limit");
-    }
-    (filter, bad)
+    filter.limit = match rng.below(50) {
+        0 => Some(0),
+        1 => Some(1_001),
+        2..=25 => usize::try_from(1 + rng.below(3)).ok(),
+        _ => None,
+    };
+    filter
 }

@@ -1,48 +1,35 @@
-//! The way to the journal and back: appends that get lost, come late or are not acknowledged; followers that lag.
+//! Messages to and from the journal. Appends may be lost, late or unacknowledged, and log readers may lag.
 
 use std::time::Duration;
 
 use bbs::AppendFailure;
 use bytes::Bytes;
-use schemas::names::EntryId;
 use schemas::subject::{Position, Subject};
 
-use super::arrived::Arrived;
-use super::bus::PATIENCE;
-use super::cluster::{Cluster, ClusterEvent, Last, NodeEvent};
-use super::coverage::Situation;
-use super::journal::{Appended, Stored};
-use super::nodes::{Life, Node};
+use crate::arrived::Arrived;
+use crate::cluster::Cluster;
+use crate::coverage::Situation;
+use crate::event::{Append, ClusterEvent, Last, NodeEvent, PATIENCE};
+use crate::journal::{Appended, Stored};
+use crate::shape::Node;
 
-/// An append on its way.
-#[derive(Clone, Debug)]
-pub(super) struct Append {
-    pub(super) from: Life,
-    pub(super) subject: Subject,
-    pub(super) expected: Position,
-    pub(super) entry: EntryId,
-    pub(super) bytes: Bytes,
-    /// Whether its sender gave up waiting.
-    pub(super) given_up: bool,
-}
-
-/// The outcome of an append that nobody answered.
+/// Returns the failure of an append without an answer.
 fn unanswered() -> AppendFailure {
     AppendFailure::Unknown { why: "nobody answered".into(), stated: false }
 }
 
 impl Cluster {
-    pub(super) fn is_dark(&self, node: Node) -> bool {
+    pub(crate) fn is_dark(&self, node: Node) -> bool {
         self.dark_until > self.now || self.place(node).dark_until > self.now
     }
 
-    /// When the journal can be reached again.
+    /// Returns the time at which a node reaches the journal again.
     fn light(&self, node: Node) -> schemas::Timestamp {
         self.dark_until.max(self.place(node).dark_until)
     }
 
-    /// An append reaches the journal, or what is between.
-    pub(super) fn append(&mut self, append: Append) {
+    /// Passes an append to the journal, with faults.
+    pub(crate) fn append(&mut self, append: Append) {
         let (node, _) = append.from;
         if append.given_up {
             return self.store(append);
@@ -61,13 +48,11 @@ impl Cluster {
         if dark || self.chaos.chance(faults.append_lost) {
             self.inject("appends lost");
             self.trouble(PATIENCE);
-            self.saw(Situation::AppendUnknownAndNotStored);
             return self.not_appended(&append, unanswered());
         }
         if self.chaos.chance(faults.append_refused) {
             self.inject("appends refused");
             self.trouble(PATIENCE);
-            self.saw(Situation::AppendRefused);
             return self.not_appended(&append, AppendFailure::Refused("it is not its day".into()));
         }
         self.store(append);
@@ -87,17 +72,16 @@ impl Cluster {
         let stored = Stored { subject, entry: Some(entry), bytes };
         match self.journal.append(self.now, stored, append.expected) {
             Appended::Conflict => {
-                self.saw(Situation::AppendConflict);
                 self.conflict(&append);
             }
-            // After an append of which nobody knows, the BBS asks what stands last: it needs no answer to this one.
-            Appended::Duplicate(_) => self.saw(Situation::RepeatedAsDuplicate),
+            // After an unknown append the BBS reads the last entry, and needs no answer to this append.
+            Appended::Duplicate(_) => self.met(Situation::AppendRepeated),
             Appended::RepeatedAsConflict => {
-                self.saw(Situation::RepeatedAsConflict);
+                self.met(Situation::AppendRepeated);
                 self.conflict(&append);
             }
             Appended::RepeatedForgotten => {
-                self.saw(Situation::RepeatedForgotten);
+                self.met(Situation::AppendRepeated);
                 self.conflict(&append);
             }
             Appended::At(position) => self.stored(&append, position),
@@ -110,30 +94,29 @@ impl Cluster {
         }
     }
 
-    /// Somebody else writes bytes that are no valid entry on a subject of processes or tasks.
-    pub(super) fn write_malformed(&mut self) {
+    /// Stores a message that is not an entry, as another program may do.
+    pub(crate) fn write_malformed(&mut self) {
         let kinds = [Subject::Lrp(0), Subject::Lrp(2), Subject::Task(1), Subject::Task(3)];
         let subject = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();
         let of = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();
         let whole = self.journal.last(&of).and_then(|(position, _)| self.journal.get(position));
-        // An entry is none if it is cut in half, and on a subject where it doesn't belong.
+        // Half an entry is not a valid entry, nor is an entry on a wrong subject.
         let bytes = whole.filter(|stored| stored.entry.is_some()).map(|stored| match of == subject {
             true => stored.bytes.slice(..stored.bytes.len() / 2),
             false => stored.bytes.clone(),
         });
         let bytes = bytes.unwrap_or_else(|| Bytes::from_static(b"malformed"));
-        self.saw(Situation::Malformed);
+        self.met(Situation::Malformed);
         let position = self.journal.store(self.now, Stored { subject: subject.clone(), entry: None, bytes });
         self.checkers.malformed(&subject, position);
-        self.tell_followers();
+        self.notify_followers();
     }
 
-    /// The journal's machines lose power: it is dark while they start again, and keeps what was on disk.
-    pub(super) fn cut_power(&mut self, unsynced: usize) {
-        self.saw(Situation::PowerCut);
+    /// Cuts the power of the journal's machines. They keep the synced entries.
+    pub(crate) fn cut_power(&mut self, unsynced: usize) {
         if !self.shape.synced {
             self.journal.lose(unsynced);
-            // No service goes on from one whose last entry the journal doesn't hold.
+            // No service may start from a snapshot whose last entry is lost.
             self.snapshot = None;
         }
         self.journal.forget(self.now);
@@ -141,45 +124,29 @@ impl Cluster {
     }
 
     fn stored(&mut self, append: &Append, position: Position) {
-        let (words, broken) = self.checkers.appended(&self.journal, position, self.now);
-        self.tell(|| format!("{position} {words}"));
-        // Where messages take long, a second is too short, even if peace begins within it.
-        let swift = self.faults.delay_ms <= 50;
-        if let (Subject::Cell(cell), true) = (&append.subject, swift && words.contains("disappeared")) {
-            self.schedule(
-                self.now + Duration::from_secs(1),
-                ClusterEvent::LookAtLoss(cell.clone(), position),
-            );
-        }
-        if words.contains("cell.appeared") {
-            for seconds in [1, 5] {
-                self.schedule(self.now + Duration::from_secs(seconds), ClusterEvent::LookAgain);
-            }
-        }
-        for broken in broken {
-            self.breaks(broken);
-        }
+        let text = self.checkers.appended(&self.journal, position);
+        self.log(|| format!("{position} {text}"));
         if append.given_up {
-            self.saw(Situation::AppendStoredLate);
+            self.met(Situation::AppendStoredLate);
         } else if self.chaos.chance(self.faults.ack_lost) {
             self.inject("acknowledgements lost");
             self.trouble(PATIENCE);
-            self.saw(Situation::AppendUnknownAndStored);
+            self.met(Situation::AppendUnacknowledged);
             self.not_appended(append, unanswered());
         }
-        self.tell_followers();
+        self.notify_followers();
         let (node, generation) = append.from;
         let alive = self.life(node) == Some((node, generation));
         if alive && self.chaos.chance(self.faults.killed_before_fold) {
             self.inject("BBSs killed between append and fold");
             self.trouble(PATIENCE);
-            self.saw(Situation::KilledBeforeFold);
+            self.met(Situation::KilledBeforeFold);
             let away = self.chaos.millis(0, 5_000);
             self.kill(node, away);
         }
     }
 
-    fn tell_followers(&mut self) {
+    fn notify_followers(&mut self) {
         for node in self.all_nodes() {
             let follows = match node {
                 Node::Bbs(_) | Node::Auctioneer(_) => true,
@@ -192,8 +159,8 @@ impl Cluster {
         }
     }
 
-    /// A follower gets what is there behind what it got, in order.
-    pub(super) fn follow(&mut self, node: Node) {
+    /// Delivers the next entries to the log reader of a node, in order.
+    pub(crate) fn follow(&mut self, node: Node) {
         while !self.is_dark(node) && self.place(node).lags_until <= self.now {
             let place = self.place_mut(node);
             let (next, caught_up) = (Position(place.delivered.0 + 1), place.caught_up);
@@ -212,8 +179,8 @@ impl Cluster {
         }
     }
 
-    /// A subject's last entry is read from the journal's leader.
-    pub(super) fn read_last(&mut self, node: Node, subject: Subject) {
+    /// Reads the last entry of a subject from the leader of the journal.
+    pub(crate) fn read_last(&mut self, node: Node, subject: Subject) {
         let Some(life) = self.life(node) else { return };
         let (at, last): (_, Last) = if self.is_dark(node) {
             (self.now + PATIENCE, Err("the journal does not answer".into()))

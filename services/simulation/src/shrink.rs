@@ -1,17 +1,16 @@
-//! Makes a failed run short: as few acts, as few kinds of faults as still break the promise.
+//! Shortens the plan of a failed run: fewest acts and kinds of faults that still violate the invariant.
 
 use std::time::Duration;
 
-use super::cluster::{Outcome, run_plan};
-use super::plan::Plan;
-use super::promises::Promise;
+use crate::invariants::Invariant;
+use crate::plan::Plan;
+use crate::run::{Outcome, run_plan};
 
-/// The shortest run found that breaks the promise, and what it showed. Runs at most so many.
-///
-/// `plan` has to break the promise.
+/// Returns the shortest plan found that still violates the invariant, and its outcome. `plan` must violate the
+/// invariant. Runs at most `runs` plans.
 #[must_use]
-pub fn shortest(plan: &Plan, promise: Promise, runs: u32) -> (Plan, Outcome) {
-    let mut shrinking = Shrinking { promise, runs, best: plan.clone() };
+pub fn shortest(plan: &Plan, invariant: Invariant, runs: u32) -> (Plan, Outcome) {
+    let mut shrinking = Shrinking { invariant, runs, best: plan.clone() };
     loop {
         let before = shrinking.best.clone();
         shrinking.fewer_faults();
@@ -25,27 +24,27 @@ pub fn shortest(plan: &Plan, promise: Promise, runs: u32) -> (Plan, Outcome) {
 }
 
 struct Shrinking {
-    promise: Promise,
-    /// How many more runs it may take.
+    invariant: Invariant,
+    /// Remaining number of runs.
     runs: u32,
     best: Plan,
 }
 
 impl Shrinking {
-    /// Takes a shorter plan if that breaks the promise, too.
+    /// Accepts a shorter plan if it violates the invariant, too.
     fn takes(&mut self, shorter: Plan) -> bool {
         if self.runs == 0 || shorter == self.best {
             return false;
         }
         self.runs -= 1;
-        let breaks = run_plan(&shorter).broken.iter().any(|broken| broken.promise == self.promise);
+        let breaks = run_plan(&shorter).violations.iter().any(|broken| broken.invariant == self.invariant);
         if breaks {
             self.best = shorter;
         }
         breaks
     }
 
-    /// Each kind of fault is left out, if it can be.
+    /// Omits kinds of faults.
     fn fewer_faults(&mut self) {
         let kinds = self.best.clone().faults.rates().len();
         for at in 0..kinds {
@@ -56,7 +55,7 @@ impl Shrinking {
         }
     }
 
-    /// Acts are left out: half of them, a quarter, and so on to each single one.
+    /// Omits acts: first half of them, then a quarter, and so on.
     fn fewer_acts(&mut self) {
         let mut size = self.best.acts.len().div_ceil(2).max(1);
         loop {
@@ -76,7 +75,7 @@ impl Shrinking {
         }
     }
 
-    /// Peace comes right after the last act, or in half the time.
+    /// Ends the faults earlier.
     fn sooner(&mut self) {
         let last = self.best.acts.last().map_or(Duration::ZERO, |(at, _)| *at);
         for peace_at in [last + Duration::from_secs(1), self.best.peace_at.div_f64(2.0).max(last)] {

@@ -1,8 +1,8 @@
-//! Stories: what a run does and what has to be seen, as text that a person writes and reads.
+//! Stories: acts and expectations of a run, as text.
 //!
 //! ```text
 //! # Evacuation
-//! # What runs on a cell that is evacuated runs elsewhere before it ends there.
+//! # Instances of an evacuating cell run elsewhere before they end.
 //! cells 2
 //! at 2s expect cell c1 present
 //! at 3s desire web x2
@@ -12,99 +12,97 @@
 //! at 20s expect cell c1 absent within 30s
 //! ```
 //!
-//! A line is a comment behind `#`, a word of the head, something that happens, or something that is expected. What
-//! happens comes in the order of its times; a time is `200ms`, `12s`, `12.4s` or `5m`. What stands in brackets may be
-//! left out, and is as written here then; `A | B` is one of both.
+//! A line is a comment after `#`, a line of the head, an act or an expectation. Acts are sorted by time. A time is
+//! `200ms`, `12s`, `12.4s` or `5m`. Parts in brackets are optional; `A | B` stands for one of both.
 //!
-//! The head, before everything that happens:
-//!
-//! | line | meaning |
-//! |---|---|
-//! | `seed 7` | what chance begins with |
-//! | `cells 3`, `bbss 2`, `auctioneers 2` | who is there; every second cell is in another zone |
-//! | `tagged` | the last cell takes only work that asks for its tag |
-//! | `narrow` | auctioneers give cells no more than eight pieces of work before some of it is claimed |
-//! | `evacuation 30s`, `self-test 15s` | how long an evacuation may take; how often a rep tests itself |
-//! | `journal of three` | three machines keep the journal, not one |
-//! | `journal without sync` | it acknowledges what is not on disk yet |
-//! | `faults dropped 20, late 4, delay_ms 300` | how often single things go wrong, in thousandths (`Faults`) |
-//! | `only simulated: WHY` | why it can't run on a real cluster |
-//! | `peace at 60s` | when all faults end, at any place; else when everything that is written is over |
-//!
-//! What happens, behind `at TIME`:
+//! The head comes first:
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `desire web x3 [WORK]`, `scale web x5`, `remove web`, `retire web/1` | a client's request |
-//! | `desire agent everywhere [WORK]` | an instance on each cell that fits |
-//! | `priority web 80` | another priority |
-//! | `describe web "TEXT"` | other routes and another annotation |
-//! | `deploy web v2 [WORK] [rolls ROLLS]`, `activate web v1`, `restart web` | a definition for all instances: a new one, one that it has, the same |
-//! | `rollout pause web`, `rollout resume web`, `rollout back web` | by hand |
-//! | `policy web RESTART` | another restart policy |
-//! | `run task job1 [WORK] [owner=none] [queue=30s]` | the owner is `none`, `well`, `moody` or `broken` when it is called |
+//! | `seed 7` | seed of the random numbers |
+//! | `cells 3`, `bbss 2`, `auctioneers 2` | number of nodes; every second cell is in another zone |
+//! | `tagged` | the last cell accepts only work that requires its tag |
+//! | `narrow` | auctioneers allow at most eight pieces of unclaimed work |
+//! | `evacuation 30s`, `self-test 15s` | evacuation timeout; interval of self-tests |
+//! | `journal of three` | three journal servers instead of one |
+//! | `journal without sync` | the journal acknowledges unsynced entries |
+//! | `faults dropped 20, late 4, delay_ms 300` | fault rates in thousandths (`Faults`) |
+//! | `only simulated: REASON` | the story cannot run on a real cluster |
+//! | `peace at 60s` | end of all faults; default: after the last line |
+//!
+//! Acts, after `at TIME`:
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `desire web x3 [WORK]`, `scale web x5`, `remove web`, `retire web/1` | commands of a client |
+//! | `desire agent everywhere [WORK]` | global process |
+//! | `priority web 80` | priority |
+//! | `describe web "TEXT"` | routes and annotation |
+//! | `deploy web v2 [WORK] [rolls ROLLS]`, `activate web v1`, `restart web` | new, known or same definition |
+//! | `rollout pause web`, `rollout resume web`, `rollout back web` | control of a rollout |
+//! | `policy web RESTART` | restart policy |
+//! | `run task job1 [WORK] [owner=none] [queue=30s]` | task; owner `none`, `well`, `moody`, `absent` or `broken` |
 //! | `cancel job1`, `resolve job1` | |
-//! | `desire periodic clock every-minute \| every-second-minute overlap=queued [WORK]`, `update periodic ...` | it is launched again and again, as `clock--SECONDS`; a run begins at 1790000000 |
+//! | `desire periodic clock every-minute \| every-second-minute overlap=queued [WORK]`, `update periodic ...` | periodic task; launches `clock--SECONDS`; runs start at 1790000000 |
 //! | `pause \| resume \| launch \| remove periodic clock` | |
-//! | `desire parameterised mill limit=2 overflow=refused [WORK]`, `update parameterised ...`, `remove parameterised mill` | a template of tasks |
-//! | `dispatch mill [key=k] [payload="TEXT"] [colour="TEXT"] [priority=80]`, `withdraw mill 3` | a task of it, `mill--dispatch-NUMBER` |
+//! | `desire parameterised mill limit=2 overflow=refused [WORK]`, `update parameterised ...`, `remove parameterised mill` | parameterised task |
+//! | `dispatch mill [key=k] [payload="TEXT"] [colour="TEXT"] [priority=80]`, `withdraw mill 3` | dispatch; launches `mill--dispatch-NUMBER` |
 //! | `domain apps fresh for 20s \| ever` | |
-//! | `evacuate c1`, `cordon c1`, `uncordon c1`, `forget c1` | an operator's request |
-//! | `preemption on`, `preemption off` | an operator's, too |
-//! | `shards 8` | an operator changes the number of shards |
-//! | `retry evaluation of web for attempts` | somebody wants the newest of its evaluations with this trigger tried again |
-//! | `kill bbs-1 for 2s` | it is killed, and starts again; containers live on |
-//! | `lose cell c2 [for 20s]` | its machine dies with all its containers; an empty one comes back, or none |
-//! | `pause bbs-1 for 5s`, `lag bbs-1 for 5s` | it stands still; only its follower does |
-//! | `cut off rep-c1 for 10s [entirely] [unnoticed]` | from the bus; from the journal too; it isn't told |
-//! | `part bbs-1 rep-c1 from bbs-2 for 10s [one way]` | messages between them are lost; only those from the first |
-//! | `c1 unheard for 20s`, `no heartbeats for 20s` | what shows that a cell lives is lost; of all cells |
-//! | `journal dark for 6s`, `power cut [losing 3]`, `malformed entry` | it answers nobody; its machines lose power; bytes that are no valid entry |
-//! | `clock of bbs-1 +30s` | is set forward, or back |
-//! | `slow c1 for 30s`, `sick c1 for 60s` | its rep hears late of its containers; it can't make containers |
-//! | `full c1 for 60s` | its executor can't prepare containers: its rep refuses work |
+//! | `evacuate c1`, `cordon c1`, `uncordon c1`, `forget c1` | commands of an operator |
+//! | `preemption on`, `preemption off`, `shards 8` | commands of an operator |
+//! | `retry evaluation of web for attempts` | retry of the newest evaluation with this trigger |
+//! | `kill bbs-1 for 2s` | the service is killed and starts again; containers keep running |
+//! | `lose cell c2 [for 20s]` | the machine dies with its containers; an empty one may replace it |
+//! | `pause bbs-1 for 5s`, `lag bbs-1 for 5s` | the node stops; only its log reader stops |
+//! | `cut off rep-c1 for 10s [entirely] [unnoticed]` | cut from the bus; from the journal too; without notice |
+//! | `part bbs-1 rep-c1 from bbs-2 for 10s [one way]` | messages between the groups are lost |
+//! | `c1 unheard for 20s`, `no heartbeats for 20s` | heartbeats and probes of a cell are lost; all heartbeats are lost |
+//! | `journal dark for 6s`, `power cut [losing 3]`, `malformed entry` | faults of the journal |
+//! | `clock of bbs-1 +30s` | the clock is set forward, or back |
+//! | `slow c1 for 30s`, `sick c1 for 60s` | late container events; containers cannot be created |
+//! | `full c1 for 60s` | containers cannot be prepared, so the rep refuses work |
 //!
-//! WORK is any of `create=20ms`, `start=50ms`, `run=3s` (else a process runs for ever and a task ends at once),
-//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `unhealthy`, `memory=64`, `stack=linux`, `tag`, `asks=...`, `priority=80`. Behind every request of
-//! a client may stand `domain=apps` and `timeout=30s`, and at its end `-> done` or `-> refused CODE`: the answer that
-//! it must get.
+//! WORK is any of `create=20ms`, `start=50ms`, `run=3s` (default: a process runs forever, a task ends at once),
+//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `unhealthy`, `memory=64`, `stack=linux`, `tag`,
+//! `asks=...`, `priority=80`. Each command of a client may have `domain=apps` and `timeout=30s`, and ends with
+//! `-> done` or `-> refused CODE` if it must get this answer.
 //!
-//! Of every three cells the first stands in rack r1, the second in r2, the third in none. `asks=` says what WORK asks of
-//! that, and of where its siblings are:
+//! Of every three cells the first is in rack r1, the second in r2, the third in none. Values of `asks=`:
 //!
 //! | `asks=` | meaning |
 //! |---|---|
-//! | `rack`, `other-rack`, `any-rack`, `unknown-rack` | it has to be in r1; not in r1; in a rack; in r9, which there is not |
-//! | `one-per-cell`, `two-per-rack` | so many instances may be together |
-//! | `prefers-rack`, `shuns-rack` | affinity: rather in r1; rather not in r1 |
-//! | `prefers-other-rack` | affinities: rather in a rack, but still more rather not in r1 |
-//! | `any-rack-shuns-rack` | it has to be in a rack, and rather not in r1 |
-//! | `spread` | evenly over racks |
-//! | `spread-shuns-rack`, `spread-one-per-cell` | the same, and rather not in r1; with one instance on a cell |
-//! | `spread-over-zones-too` | evenly over racks, and half as much over zones |
-//! | `spread-mostly-rack`, `spread-all-in-rack` | 70 % in r1; 100 % in r1 |
+//! | `rack`, `other-rack`, `any-rack`, `unknown-rack` | constraint: in r1; not in r1; in a rack; in the missing r9 |
+//! | `one-per-cell`, `two-per-rack` | limit of instances |
+//! | `prefers-rack`, `shuns-rack` | affinity: r1; not r1 |
+//! | `prefers-other-rack` | affinities: a rack, and more strongly not r1 |
+//! | `any-rack-shuns-rack` | constraint: in a rack; affinity: not r1 |
+//! | `spread` | spread over racks |
+//! | `spread-shuns-rack`, `spread-one-per-cell` | spread, and not r1; spread with one instance per cell |
+//! | `spread-over-zones-too` | spread over racks and, with half the weight, over zones |
+//! | `spread-mostly-rack`, `spread-all-in-rack` | spread with a target of 70 % in r1; of 100 % |
 //!
-//! What is desired as `web x3` has the definition `web-64`, after its memory. ROLLS is any of `parallelism=2` or `25%`,
-//! `delay=1s`, `monitor=2s`, `deadline=20s`, `order=stop-first`, `on-failure=rollback`, `ratio=0.5`, `pause-after=1`,
-//! `min-running=2` and `history=3`; RESTART any of `condition=none` or `on-failure`, `delay=1s`, `attempts=2`, `window=60s`.
+//! `desire web x3` creates the definition `web-64`, after its memory. ROLLS is any of `parallelism=2` or `25%`,
+//! `delay=1s`, `monitor=2s`, `deadline=20s`, `order=stop-first`, `on-failure=rollback`, `ratio=0.5`,
+//! `pause-after=1`, `min-running=2` and `history=3`. RESTART is any of `condition=none` or `on-failure`,
+//! `delay=1s`, `attempts=2`, `window=60s`.
 //!
-//! What is expected, behind `at TIME expect`; at its end `within 10s` (it may come to be until then) or `until 40s` (it
-//! has to stay so):
+//! Expectations, after `at TIME expect`. They end with `within 10s` (met within that time) or `until 40s` (met all
+//! the time):
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `web/0 RUNNING [of v2] [on c1 \| not on c1] [crashes 2]` | its state; also `CLAIMED`, `UNCLAIMED ["WHY"]`, `CRASHED ["WHY"]` |
-//! | `web/0 ended crashed`, `web/0 ended stopped for scale` | of what ended there and is shown, something that ended so |
-//! | `web/0 ended 2 times` | so many that ended there are shown |
-//! | `web/0 gone`, `web gone`, `job1 gone` | there is no record of it |
-//! | `web/0 evacuating on c1`, `web/0 not evacuating` | its evacuating twin |
-//! | `web: 3 RUNNING, 1 CRASHED [of v2] [on c1]` | so many instances, and no others |
-//! | `web healthy v2`, `web healthy none`, `web definitions v1, v2` | the definition that is known to work; those that it has |
+//! | `web/0 RUNNING [of v2] [on c1 \| not on c1] [crashes 2]` | state; also `CLAIMED`, `UNCLAIMED ["REASON"]`, `CRASHED ["REASON"]` |
+//! | `web/0 ended crashed`, `web/0 ended stopped for scale` | an ended container that is shown |
+//! | `web/0 ended 2 times` | number of ended containers that are shown |
+//! | `web/0 gone`, `web gone`, `job1 gone` | no record |
+//! | `web/0 evacuating on c1`, `web/0 not evacuating` | evacuating record |
+//! | `web: 3 RUNNING, 1 CRASHED [of v2] [on c1]` | exact numbers of instances |
+//! | `web healthy v2`, `web healthy none`, `web definitions v1, v2` | healthy definition; all definitions |
 //! | `web rollout completed` | or `updating`, `paused`, `rollback_started`, `rollback_paused`, `rollback_completed` |
-//! | `job1 COMPLETED ["RESULT"]`, `job1 COMPLETED failed ["WHY"]` | also `PENDING ["WHY"]`, `RUNNING`, `RESOLVING`, with `[on c1]` |
+//! | `job1 COMPLETED ["RESULT"]`, `job1 COMPLETED failed ["REASON"]` | also `PENDING ["REASON"]`, `RUNNING`, `RESOLVING`, with `[on c1]` |
 //! | `cell c1 present` | or `absent`, `unhealthy`, `evacuating` |
-//! | `owner of job1 told`, `owner of job1 not told` | whether it was called and answered |
-//! | `evaluation of web complete for scale [joined 2] [after queued \| alone] [leaves queued]` | of an evaluation with this trigger: where it stands (`deleted`: there is none), how many causes joined it, which one it points to that points to it, or none, which one waits with its rest |
+//! | `owner of job1 told`, `owner of job1 not told` | final answer of the owner |
+//! | `evaluation of web complete for scale [joined 2] [after queued \| alone] [leaves queued]` | evaluation with this trigger: state (`deleted`: none), joined causes, trigger of its parent, trigger of its child |
 
 mod acts;
 mod asks;
@@ -112,9 +110,13 @@ mod evaluations;
 mod expect;
 mod head;
 mod judge;
+mod play;
 mod rolling;
-mod telling;
 pub(crate) mod words;
+
+use crate::act::Act;
+use crate::plan::Plan;
+use crate::shape::Shape;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -124,24 +126,21 @@ use std::{fmt, fs, io};
 pub use evaluations::{Before, Evaluated, newest};
 pub use expect::{CELL_STATES, Expect, INSTANCE_STATES, ROLLOUT_STATES, TASK_STATES, What, When, Where};
 pub use judge::Facts;
-pub use telling::Seen;
+pub use play::RunEvent;
 pub use words::{Bad, Time};
 
-use super::nodes::Shape;
-use super::plan::{Act, Plan};
 use scenario::words::Words;
 
-/// Peace begins so long after the last thing that is written, unless the story says when.
+/// Default time from the end of the last line to peace.
 const AFTERWARDS: Duration = Duration::from_secs(1);
 
-/// A plan with what a person says about it.
+/// Plan with its comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Story {
-    /// The comment that it begins with, line by line.
+    /// First comment, line by line.
     pub about: Vec<String>,
-    /// Why it can't run on a real cluster, if it can't.
+    /// Reason why the story cannot run on a real cluster.
     pub only_simulated: Option<String>,
-    /// What happens.
     pub plan: Plan,
 }
 
@@ -166,16 +165,14 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Something that happens or is expected, at its time.
+/// Act or expectation with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// It happens.
     Act(Duration, &'a Act),
-    /// It is expected.
     Expect(Duration, &'a Expect),
 }
 
-/// What happens and what is expected, in the order of time; of one moment, first what happens.
+/// Returns the acts and expectations in the order of time. At one time, acts come first.
 #[must_use]
 pub fn lines(plan: &Plan) -> Vec<Line<'_>> {
     let acts = plan.acts.iter().map(|(at, act)| Line::Act(*at, act));
@@ -195,10 +192,10 @@ impl FromStr for Plan {
     }
 }
 
-/// The names and texts of the stories in a folder, in the order of their files.
+/// Returns the names and texts of the stories in a folder, sorted by file name.
 ///
 /// # Errors
-/// The folder or a file can't be read.
+/// The folder or a file cannot be read.
 pub fn texts(folder: &Path) -> io::Result<Vec<(String, String)>> {
     let mut paths =
         fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
@@ -226,25 +223,22 @@ impl FromStr for Story {
         let head::Head { seed, shape, faults, only_simulated, peace_at } = head;
         let peace_at = peace_at.unwrap_or(over.0 + AFTERWARDS);
         if over.0 > peace_at {
-            let why = format!(
-                "peace begins at {}: what is written here comes later, or lasts longer",
-                Time(peace_at)
-            );
+            let why = format!("this line lasts beyond the time of peace, {}", Time(peace_at));
             return Err(Bad { line: over.1, why });
         }
         Ok(Self { about, only_simulated, plan: Plan { seed, shape, faults, acts, expects, peace_at } })
     }
 }
 
-/// What was read so far.
+/// Parsed lines.
 #[derive(Default)]
 struct Reader {
     head: head::Head,
     acts: Vec<(Duration, Act)>,
     expects: Vec<(Duration, Expect)>,
-    /// The time of the last line.
+    /// Time of the last line.
     at: Duration,
-    /// When all that was read is over, and which line lasts longest.
+    /// Time at which all parsed lines are over, and the line that lasts longest.
     over: (Duration, usize),
 }
 

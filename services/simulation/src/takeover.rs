@@ -1,9 +1,8 @@
-//! What a new leader finds (SwarmKit orchestrators, "Initialization"): one pass over the World has to find everything that
-//! is due, so a second one emits nothing.
+//! First convergence pass of a new leader (SwarmKit orchestrators, "Initialization").
 //!
-//! In a run much else happens while a new leader looks at everything. So at every change of leader a copy of the new one
-//! takes its first pass alone: at one moment, with a journal of its own that takes each entry at once. What is due then is
-//! computed for every process and task from what that pass left.
+//! The pass must find all due work, so a second pass emits nothing. At every change of leader, a copy of the
+//! new leader takes its first pass alone, at one moment, with its own journal. The checker then computes the
+//! due work of every process and task from the result.
 
 use std::collections::VecDeque;
 
@@ -15,19 +14,18 @@ use schemas::entry::Event;
 use schemas::names::{CellId, ProcessGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 
-use super::cluster::Cluster;
-use super::coverage::Situation;
-use super::journal::Stored;
-use super::nodes::{Machine, Node, NodeEffect};
-use super::promises::Promise;
+use crate::cluster::Cluster;
+use crate::invariants::Invariant;
+use crate::journal::Stored;
+use crate::machine::{Machine, NodeEffect};
+use crate::shape::Node;
 
-/// More entries than any first pass needs.
+/// Maximum number of entries of a first pass.
 const MOST_ENTRIES: usize = 10_000;
 
 impl Cluster {
-    /// If a BBS leads since its last step, which wanted this done, a copy of it takes its first pass. `ticked`: it began to
-    /// in that step.
-    pub(super) fn look_at_takeover(&mut self, node: Node, wanted: &[NodeEffect], ticked: bool) {
+    /// Lets a copy of a new leader take its first pass. `ticked`: the pass began in the last step.
+    pub(crate) fn check_takeover(&mut self, node: Node, wanted: &[NodeEffect], ticked: bool) {
         let begins = |effect: &NodeEffect| matches!(effect, NodeEffect::Bbs(Effect::Leading(true)));
         if !wanted.iter().any(begins) {
             return;
@@ -40,14 +38,13 @@ impl Cluster {
             NodeEffect::Auctioneer(_) | NodeEffect::Rep(_) => None,
         });
         let Some(alone) = Alone::new(bbs, now, appended.collect()) else { return };
-        self.saw(Situation::TakenOverAlone);
         if let Err(how) = alone.passes(ticked) {
-            self.broken(Promise::OnePassFinds, format!("{node}: {how}"));
+            self.violated(Invariant::OnePassFinds, format!("{node}: {how}"));
         }
     }
 }
 
-/// What an effect appends.
+/// Returns the message that an effect appends.
 fn append(effect: &Effect) -> Option<Stored> {
     match effect {
         Effect::Append { subject, entry, bytes, .. } => {
@@ -74,16 +71,16 @@ fn append(effect: &Effect) -> Option<Stored> {
     }
 }
 
-/// A copy of a new leader, to which nothing happens but what it does itself.
+/// Copy of a new leader without other inputs.
 struct Alone {
     bbs: Bbs,
     now: Timestamp,
-    /// What it appended, and was not told of.
+    /// Appended messages that were not delivered to the copy.
     appended: VecDeque<Stored>,
 }
 
 impl Alone {
-    /// None: something is under way from an earlier time, and what comes of that only the journal knows.
+    /// Returns `None` if earlier work is pending, whose result only the real journal has.
     fn new(bbs: &Bbs, now: Timestamp, appended: VecDeque<Stored>) -> Option<Self> {
         let books = bbs.pending_work();
         let count = |name: &str| books.get(name).copied().unwrap_or_default();
@@ -92,10 +89,10 @@ impl Alone {
         (!earlier).then(|| Self { bbs: bbs.clone(), now, appended })
     }
 
-    /// Lets it take its first pass, and computes what is due then.
+    /// Takes the first pass, and computes the due work after it.
     ///
     /// # Errors
-    /// The pass has no end, or something is due.
+    /// The pass does not end, or work is due.
     fn passes(mut self, ticked: bool) -> Result<(), String> {
         if !ticked {
             self.step(Input::Tick);
@@ -124,7 +121,7 @@ impl Alone {
     }
 }
 
-/// The first thing that is due, by a clock that shows `now`.
+/// Returns due work at a time.
 fn still_due(world: &World, now: Timestamp) -> Option<String> {
     let process = |guid| of_process(world, guid, now).map(|events| format!("process {guid}: {events}"));
     let task = |guid| of_task(world, guid, now).map(|events| format!("task {guid}: {events}"));
@@ -135,8 +132,8 @@ fn still_due(world: &World, now: Timestamp) -> Option<String> {
     due.map(|due| format!("a second pass still finds something due, {due}"))
 }
 
-/// What convergence makes of a process. A leader whose clock is behind what the log says looks by its clock for what is
-/// due, and decides on it at the time that the log allows: due is only what is so at both.
+/// Returns what convergence changes in a process. The leader searches by its clock and decides at the time of
+/// the log, so work is due only if it is due at both times.
 fn of_process(world: &World, guid: &ProcessGuid, now: Timestamp) -> Option<String> {
     let known = world.process(guid)?;
     let present = |cell: &CellId| world.is_present(cell);
@@ -157,7 +154,7 @@ fn of_process(world: &World, guid: &ProcessGuid, now: Timestamp) -> Option<Strin
     at_both(now, last, decide)
 }
 
-/// What convergence makes of a task.
+/// Returns what convergence changes in a task.
 fn of_task(world: &World, guid: &TaskGuid, now: Timestamp) -> Option<String> {
     let known = world.task(guid)?;
     let present = |cell: &CellId| world.is_present(cell);

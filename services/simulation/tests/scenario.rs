@@ -11,12 +11,13 @@ use schemas::names::{CellId, ProcessGuid};
 use schemas::spec::Item;
 use schemas::subject::{Position, Subject};
 use schemas::{Code, Entry};
-use simulation::cluster::{Cluster, START};
+use simulation::cluster::Cluster;
 use simulation::journal::{SimJournal, Stored};
 use simulation::plan::Plan;
 use simulation::rng::Rng;
+use simulation::shape::START;
 
-/// What a simulation recorded in its first minute.
+/// Returns the log of the first minute of a run.
 fn log_of(plan: &Plan) -> Vec<Message> {
     let mut cluster = Cluster::new(plan);
     cluster.until(START + Duration::from_secs(60));
@@ -33,27 +34,27 @@ fn messages(journal: &SimJournal) -> Vec<Message> {
     all.map(message).collect()
 }
 
-/// Long enough for every rollout and evacuation to end.
+/// Time in which every rollout and evacuation ends.
 const LONG: Duration = Duration::from_secs(30 * 60);
 
-/// Every other seed has faults.
+/// Returns a plan, with faults for every second seed.
 fn plan(seed: u64) -> Plan {
     if seed.is_multiple_of(2) { Plan::calm(seed) } else { Plan::drawn(seed) }
 }
 
-/// A log that was left in the middle, and what runs on from there.
+/// Returns the recording of the first part of a log.
 fn left(seed: u64, log: &[Message], turn: u64) -> Recording {
     let position = Position(1 + Rng::new(seed, 77 + turn).below(log.len() as u64));
     Recording::read(log.to_vec(), Some(position), MASS_LOSS_WAIT).expect("should succeed")
 }
 
-/// The same, when all that was under way has ended.
+/// Returns the recording at rest.
 fn rested(recording: &Recording) -> Recording {
     Recording::read(recording.at_rest(LONG).expect("should succeed"), None, MASS_LOSS_WAIT)
         .expect("should succeed")
 }
 
-/// A rested cluster in which nothing went wrong, with something on a cell.
+/// Returns the recording of a run without faults, at rest.
 fn calm(seed: u64) -> Recording {
     rested(&Recording::read(log_of(&Plan::calm(seed)), None, MASS_LOSS_WAIT).expect("should succeed"))
 }
@@ -71,7 +72,7 @@ fn cell(id: &str) -> CellId {
     CellId::new(id).expect("should succeed")
 }
 
-/// What completed goes after a while, and what a schedule launches comes.
+/// Returns `true` for a move of an instance. Completed tasks disappear, and scheduled tasks appear.
 fn is_of_an_instance(one: &&Move) -> bool {
     match one.what {
         Work::Instance { .. } => true,
@@ -79,7 +80,7 @@ fn is_of_an_instance(one: &&Move) -> bool {
     }
 }
 
-/// Whether it is of a rollout: one that finds no room tries one index after the other, without end.
+/// Returns `true` for a move by a rollout. A rollout without room tries one index after the other.
 fn is_of_a_rollout(world: &World, one: &Move) -> bool {
     match &one.what {
         Work::Instance { process, .. } => world.process(process).is_some_and(rolls),
@@ -88,7 +89,7 @@ fn is_of_a_rollout(world: &World, one: &Move) -> bool {
 }
 
 #[test]
-fn what_nobody_changes_stays_as_it_was() {
+fn unchanged_cluster_stays_as_it_was() {
     for seed in 0..16 {
         let log = log_of(&plan(seed));
         for turn in 0..3 {
@@ -103,7 +104,7 @@ fn what_nobody_changes_stays_as_it_was() {
     }
 }
 
-/// Instances that nothing is about to happen to: they run on a cell that stays, and are wanted.
+/// Returns the desired instances that run on cells that stay.
 fn settled(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
     let mut all = BTreeSet::new();
     for process in world.processes_from(None) {
@@ -130,13 +131,13 @@ fn settled(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
 }
 
 #[test]
-fn what_runs_when_a_log_is_left_runs_on_in_the_same_container() {
+fn running_instances_keep_their_containers() {
     let mut seen = 0;
     for seed in 0..16 {
         let log = log_of(&plan(seed));
         for turn in 0..3 {
             let recording = left(seed, &log, turn);
-            // More urgent work may take the place of what runs, if that is allowed.
+            // Preemption may stop running instances.
             let preempts = recording.world().cluster().is_some_and(|cluster| cluster.preemption);
             let later = Recording::read(
                 recording.at_rest(Duration::from_secs(20)).expect("should succeed"),
@@ -165,7 +166,7 @@ fn running(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
 }
 
 #[test]
-fn what_runs_on_a_cell_that_is_lost_goes_elsewhere() {
+fn instances_of_lost_cell_move_to_other_cells() {
     let mut moved = 0;
     for seed in [0, 2, 4, 8, 10, 12] {
         let recording = calm(seed);
@@ -175,7 +176,7 @@ fn what_runs_on_a_cell_that_is_lost_goes_elsewhere() {
             for one in told.moves.iter().filter(is_of_an_instance) {
                 let on = |spot: &Option<what_if::Spot>| spot.as_ref().and_then(|spot| spot.cell_id.clone());
                 assert_ne!(on(&one.after), Some(lost.clone()), "{one:?}");
-                // Nothing else moves, but for a place that somebody else's move makes or takes.
+                // Other instances move only if a move frees or takes their room.
                 let waited = one.before.as_ref().is_some_and(|spot| spot.cell_id.is_none());
                 let was_there = on(&one.before) == Some(lost.clone());
                 assert!(
@@ -200,7 +201,7 @@ fn what_runs_on_a_cell_that_is_lost_goes_elsewhere() {
     assert!(moved > 10, "only {moved} instances moved");
 }
 
-/// A process that runs, and is not global.
+/// Returns a running process that is not global.
 fn some_process(recording: &Recording) -> ProcessGuid {
     let runs = |process: &&machines::process::Process| {
         let counted =
@@ -215,7 +216,7 @@ fn some_process(recording: &Recording) -> ProcessGuid {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_its_reason() {
+fn unplaced_instances_are_reported_with_reason() {
     let recording = calm(0);
     let web = some_process(&recording);
     let told = recording.what_if(&[Change::Scale(web.clone(), 500)], rest()).expect("should succeed");
@@ -234,14 +235,14 @@ fn what_does_not_fit_is_told_with_its_reason() {
         assert!(one.explanation.as_ref().is_some_and(|why| !why.rejected.is_empty()), "{one:?}");
     }
     assert!(told.blocked.iter().any(|one| one.of == format!("process {web}")), "{:?}", told.blocked);
-    // A cell with room for all makes it fit.
+    // Everything fits on a larger cell.
     let room = change("add cell big memory=1000000 disk=1000000 containers=1000 ports=1000");
     let told = recording.what_if(&[room, Change::Scale(web, 500)], rest()).expect("should succeed");
     assert!(told.fits && told.unplaced.iter().all(|one| one.anyway), "{:?}", told.unplaced);
 }
 
 #[test]
-fn starts_take_as_long_as_they_were_recorded_to() {
+fn start_times_equal_recorded_ones() {
     let recording = calm(0);
     let web = some_process(&recording);
     let start = recording.times().start(&web).time();
@@ -253,7 +254,7 @@ fn starts_take_as_long_as_they_were_recorded_to() {
 }
 
 #[test]
-fn the_same_question_has_the_same_answer() {
+fn same_question_has_same_answer() {
     let recording = left(3, &log_of(&Plan::drawn(3)), 0);
     let ask = || {
         let changes = [change("lose cell c1"), change("wait 1m"), change("return cell c1")];
@@ -265,7 +266,7 @@ fn the_same_question_has_the_same_answer() {
 }
 
 #[test]
-fn a_change_that_is_refused_is_named() {
+fn refused_change_is_named() {
     let recording = calm(0);
     let refused = |text: &str| {
         let no = recording.what_if(&[change("wait 1s"), change(text)], rest()).unwrap_err();
@@ -275,15 +276,15 @@ fn a_change_that_is_refused_is_named() {
             what_if::Failed::Unusable(why) => panic!("{why}"),
         }
     };
-    assert_eq!(refused("scale nobody=3"), "process nobody does not exist");
+    assert_eq!(refused("scale missing=3"), "process missing does not exist");
     assert_eq!(refused("lose cell c99"), "cell c99 does not exist");
     assert!(refused("return cell c1").starts_with("cell c1 is there"));
     assert!(refused("add cell c1").starts_with("there is a cell c1 already"));
-    assert!(refused("crash nobody/0").contains("process nobody does not exist"));
+    assert!(refused("crash missing/0").contains("process missing does not exist"));
 }
 
 #[test]
-fn a_decision_is_told_as_it_would_be_stored() {
+fn decision_is_returned_as_stored_entry() {
     let recording = calm(0);
     let web = some_process(&recording);
     let decided = recording
@@ -294,7 +295,7 @@ fn a_decision_is_told_as_it_would_be_stored() {
     assert_eq!(*subject, Subject::of_process(&web, recording.world().shards()));
     assert_eq!(Entry::decode(bytes).expect("should succeed").decisions.len(), 1);
     let refused =
-        recording.decide(&decide::DecideRequest::Change(change("delete nobody"))).expect("should succeed");
+        recording.decide(&decide::DecideRequest::Change(change("delete missing"))).expect("should succeed");
     assert!(refused.answer.is_err() && refused.entries.is_empty());
 }
 
@@ -304,7 +305,7 @@ fn desired(world: &World, guid: &ProcessGuid) -> DesiredLrp {
 }
 
 #[test]
-fn what_just_happens_is_decided_by_nobody() {
+fn events_of_cells_are_not_decisions() {
     let recording = calm(0);
     let web = some_process(&recording);
     let crash = format!("crash {web}/0");
@@ -318,7 +319,7 @@ fn what_just_happens_is_decided_by_nobody() {
 }
 
 #[test]
-fn of_several_things_that_are_asked_those_before_a_refusal_are_told() {
+fn decisions_before_refused_item_are_returned() {
     let recording = calm(0);
     let web = some_process(&recording);
     let lrp = desired(recording.world(), &web);

@@ -1,6 +1,6 @@
-//! Every story, run on the simulator: what it expects is seen, and no promise is broken.
+//! Stories in the simulation: their expectations are met, and no invariant is violated.
 //!
-//! `MUSTER_STORIES=crashes` runs only those whose names contain that.
+//! `MUSTER_STORIES=crashes` selects stories whose names contain this text.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stories")
 }
 
-/// The names and the texts of all stories, in order.
+/// Returns the names and the texts of the selected stories.
 fn texts() -> Vec<(String, String)> {
     let only = std::env::var("MUSTER_STORIES").unwrap_or_default();
     let mut texts = story::texts(&folder()).expect("the stories can be read");
@@ -21,76 +21,77 @@ fn texts() -> Vec<(String, String)> {
     texts
 }
 
-/// What is wrong with a story; nothing if all is well.
-fn trouble(name: &str, text: &str) -> Option<String> {
+/// Returns the problem of a story, or `None`.
+fn problem(name: &str, text: &str) -> Option<String> {
     let story: Story = match text.parse() {
         Ok(story) => story,
         Err(bad) => return Some(format!("tests/stories/{name}.txt, {bad}")),
     };
     if story.about.len() < 2 {
-        return Some(format!("tests/stories/{name}.txt names no section and no promise"));
+        return Some(format!("tests/stories/{name}.txt has no comment with a section and a sentence"));
     }
     let outcome = run_plan(&story.plan);
-    let broken: Vec<String> = outcome.broken.iter().map(|broken| format!("  {broken}")).collect();
-    let again = format!("see it with: cargo run -p muster -- simulate tests/stories/{name}.txt");
-    (!broken.is_empty()).then(|| format!("{name}:\n{}\n{again}", broken.join("\n")))
+    let violations: Vec<String> =
+        outcome.violations.iter().map(|violation| format!("  {violation}")).collect();
+    let again = format!("run it again with: cargo run -p lab -- simulate tests/stories/{name}.txt");
+    (!violations.is_empty()).then(|| format!("{name}:\n{}\n{again}", violations.join("\n")))
 }
 
 #[test]
-fn every_story_comes_out_as_it_says() {
+fn stories_meet_their_expectations() {
     let texts = texts();
-    assert!(!texts.is_empty(), "there are no stories in {}", folder().display());
+    assert!(!texts.is_empty(), "no stories in {}", folder().display());
     let next = AtomicUsize::new(0);
-    let troubles = Mutex::new(vec![]);
+    let problems = Mutex::new(vec![]);
     let work = || {
         while let Some((name, text)) = texts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            troubles.lock().expect("no thread panics").extend(trouble(name, text));
+            problems.lock().expect("no thread panics").extend(problem(name, text));
         }
     };
     std::thread::scope(|scope| {
         scope.spawn(work);
         scope.spawn(work);
     });
-    let mut troubles = troubles.into_inner().expect("no thread panics");
-    troubles.sort();
-    assert!(troubles.is_empty(), "{}", troubles.join("\n\n"));
+    let mut problems = problems.into_inner().expect("no thread panics");
+    problems.sort();
+    assert!(problems.is_empty(), "{}", problems.join("\n\n"));
 }
 
-/// Both diagrams of *Nomad evaluation states*, arrow by arrow: a story expects what each leads to.
+/// Each arrow of the diagrams of *Nomad evaluation states* leads to a state that a story expects.
 #[test]
-fn every_arrow_of_the_diagrams_of_evaluations_is_told() {
+fn stories_cover_every_arrow_of_evaluation_diagrams() {
     const ARROWS: &str = include_str!("../../../tests/conformance/evaluation_arrows.csv");
     let all: Vec<(String, Story)> = story::texts(&folder())
         .expect("the stories can be read")
         .into_iter()
         .map(|(name, text)| (name, text.parse().expect("a story")))
         .collect();
-    let told = |name: &str, what: &str| {
+    let expected = |name: &str, what: &str| {
         let (_, story) = all.iter().find(|(known, _)| known == name)?;
         story.plan.expects.iter().find(|(_, expect)| expect.what.to_string() == what)
     };
-    let mut untold = vec![];
+    let mut uncovered = vec![];
     for line in ARROWS.lines().skip(1) {
         let fields: Vec<&str> = line.splitn(6, ',').collect();
         let [_, _, _, label, name, what] = fields[..] else { panic!("{line}: it has not six fields") };
-        // A story can't make convergence find work: nothing does.
-        if label != "scheduled" && told(name, what).is_none() {
-            untold.push(line);
+        // No story makes convergence find work.
+        if label != "scheduled" && expected(name, what).is_none() {
+            uncovered.push(line);
         }
     }
-    assert!(untold.is_empty(), "no story tells of these arrows:\n{}", untold.join("\n"));
+    assert!(uncovered.is_empty(), "no story covers these arrows:\n{}", uncovered.join("\n"));
 }
 
 #[test]
-fn a_story_that_expects_too_much_fails() {
+fn unmet_expectations_are_reported() {
     let text = "at 3s desire web x2\nat 10s expect web: 2 RUNNING\nat 11s expect web: 3 RUNNING within 5s\n\
                 at 12s expect web gone until 14s\nat 13s remove other -> done\n";
     let outcome = run_plan(&text.parse().expect("a plan"));
-    let broken: Vec<&str> = outcome.broken.iter().map(|broken| broken.how.as_str()).collect();
+    let details: Vec<&str> = outcome.violations.iter().map(|violation| violation.detail.as_str()).collect();
     let wanted = [
         "at 12s expect web gone until 14s: at 12s 2 of web are desired",
         "remove other -> done: it is refused: ResourceNotFound",
         "at 11s expect web: 3 RUNNING within 5s: at 16s web/0 is RUNNING of web-64 on c1; web/1 is RUNNING of web-64 on c2",
     ];
-    assert_eq!(broken, wanted);
+    assert_eq!(details, wanted);
 }

@@ -266,7 +266,7 @@ impl<'a> DraftProcess<'a> {
                     (self.desired, self.rollout) = process::evolve_desired(desired, rollout, event);
                 }
                 Event::Rollout(event) => {
-                    wrong.extend(rollouts::check_rollout(self, event));
+                    wrong.extend(rollouts::check_rollout(self, event, decision));
                     self.rollout = rollout::evolve(self.rollout.take(), event, decision.at);
                 }
                 Event::Actual(event) => self.instance(event, decision, &mut wrong),
@@ -288,6 +288,7 @@ impl<'a> DraftProcess<'a> {
                 | Event::Cluster(_) => {}
             }
         }
+        wrong.extend(rollouts::check_at_most_two(self));
         self.version = decision.version;
         if let Aggregate::Process { domain, epoch, .. } = &decision.aggregate {
             self.domain_and_epoch = Some((domain.clone(), *epoch));

@@ -1,13 +1,14 @@
 //! Rules for events of the desired state and of rollouts (docs/internals/model/definitions-and-rollouts.md,
 //! "Rollouts").
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use machines::actual::Actual;
+use machines::desired::Desired;
 use machines::rollout::Rollout;
 use schemas::actual::StopReason;
-use schemas::rollout::{self, Phase, Stage};
-use schemas::{Decision, Place, desired};
+use schemas::rollout::{self, Phase, Stage, Step};
+use schemas::{Decision, Indices, Place, Timestamp, desired};
 
 use super::Violation;
 use super::draft::DraftProcess;
@@ -46,7 +47,11 @@ pub(super) fn desired(process: &DraftProcess<'_>, event: &desired::Event) -> Opt
 }
 
 /// Checks an event of a rollout.
-pub(super) fn check_rollout(process: &DraftProcess<'_>, event: &rollout::Event) -> Option<Violation> {
+pub(super) fn check_rollout(
+    process: &DraftProcess<'_>,
+    event: &rollout::Event,
+    decision: &Decision,
+) -> Option<Violation> {
     let illegal = |why: &str| Some((Kind::Illegal, why.to_owned()));
     let Some(desired) = &process.desired else { return illegal("rollout of a process that is not desired") };
     if let rollout::Event::Started { target, .. } = event {
@@ -73,10 +78,69 @@ pub(super) fn check_rollout(process: &DraftProcess<'_>, event: &rollout::Event) 
         rollout::Event::Completed {} => true,
     };
     if right {
-        return None;
+        let started =
+            if let rollout::Event::IndicesStarted { indices } = event { Some(indices) } else { None };
+        let is_completed = matches!(event, rollout::Event::Completed {});
+        return started
+            .and_then(|indices| check_parallelism(process, (desired, rollout), indices, decision.at))
+            .or_else(|| is_completed.then(|| check_completed(process, desired, rollout)).flatten());
     }
     let what = format!("the rollout is in phase {:?}: invalid event {event:?}", rollout.phase);
     Some((Kind::Illegal, what))
+}
+
+/// Checks that the policy allows the rollout to replace these indices too. Without a healthy definition, all
+/// indices without a running instance may start at once.
+fn check_parallelism(
+    process: &DraftProcess<'_>,
+    (desired, rollout): (&Desired, &Rollout),
+    indices: &Indices,
+    now: Timestamp,
+) -> Option<Violation> {
+    let rested = |step: &Step| matches!(step.stage, Stage::Resting(until) if until <= now);
+    let busy = rollout.steps.values().filter(|step| !rested(step)).count() as u64;
+    let limit = u64::from(rollout.policy.max_parallel_indices(desired.instances));
+    let runs = |(place, lrp): (&Place, &Actual)| {
+        place.definition_id != rollout.target && indices.contains(place.index) && lrp.keeps_running()
+    };
+    let all_idle = desired.healthy_definition_id.is_none() && !process.instances().any(runs);
+    let started = indices.len();
+    let what = format!("the rollout replaces {} indices at once: expected at most {limit}", busy + started);
+    (busy + started > limit && !all_idle).then_some((Kind::InvariantViolated, what))
+}
+
+/// Checks that each index runs only the target of a completed rollout. If the target is healthy, an instance
+/// that its restart policy keeps down is sufficient.
+fn check_completed(process: &DraftProcess<'_>, desired: &Desired, rollout: &Rollout) -> Option<Violation> {
+    let healthy = desired.healthy_definition_id.as_ref() == Some(&rollout.target);
+    let mut replaced = BTreeMap::new();
+    for (place, lrp) in process.instances() {
+        let declined = healthy && lrp.no_restart_reason().is_some();
+        let right = place.definition_id == rollout.target && (lrp.keeps_running() || declined);
+        *replaced.entry(place.index).or_insert(true) &= right;
+    }
+    let index = desired.rolling_indices().find(|index| !replaced.get(index).is_some_and(|right| *right))?;
+    let what = format!("the rollout is completed, but index {index} does not run its target alone");
+    Some((Kind::InvariantViolated, what))
+}
+
+/// Checks that no index has more than two instances that go on, while a rollout is active. Evacuating
+/// instances count. Instances of an unknown definition do not count.
+pub(super) fn check_at_most_two(process: &DraftProcess<'_>) -> Option<Violation> {
+    let desired = process.desired.as_ref()?;
+    process.rollout.as_ref().and_then(Rollout::active)?;
+    let known = |place: &Place| desired.definition(&place.definition_id).is_some();
+    let mut live: BTreeMap<u32, u32> = BTreeMap::new();
+    let instances = process.instances().filter(|(place, lrp)| known(place) && !lrp.is_stopping());
+    let twins = process.twins().filter(|(place, twin)| {
+        known(place) && process.actual(place).and_then(Actual::holder) != Some(&twin.by)
+    });
+    for place in instances.map(|(place, _)| place).chain(twins.map(|(place, _)| place)) {
+        *live.entry(place.index).or_default() += 1;
+    }
+    let (index, count) =
+        live.into_iter().find(|(index, count)| *count > 2 && desired.desires_index(*index))?;
+    Some((Kind::InvariantViolated, format!("index {index} has {count} instances during a rollout")))
 }
 
 /// Checks that enough other instances run if a rollout stops an instance.

@@ -4,13 +4,9 @@
 //! term that no answer has named only if this term directly follows the known term, and only for a limited
 //! time. For this reason, a forged order cannot make a rep refuse the real leader.
 
-use std::time::Duration;
-
 use schemas::{Code, Refusal, Timestamp};
 
-/// Maximum time for which the rep accepts a term that no answer of the BBS has named. Usually, an answer
-/// names a new leader within this time.
-const UNCONFIRMED_TERM_TIMEOUT: Duration = Duration::from_secs(15);
+use crate::limits::UNCONFIRMED_TERM_TIMEOUT;
 
 /// Known terms of one role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,25 +1,22 @@
-//! What is remembered: of each thing no more than is said, and nothing of what is gone.
+//! Memory of the services: bounded by existing things.
 
 use std::collections::BTreeMap;
 
 use machines::evaluation::Evaluations;
 use schemas::entry::Aggregate;
 use schemas::evaluation::{Duty, Evaluation};
+use schemas::limits::{KEPT_EVALUATIONS, REMEMBERED_REQUESTS};
 
-use super::{Checkers, Notes};
+use crate::checkers::{Checkers, Notes};
 use crate::cluster::Cluster;
-use crate::nodes::Node;
-use crate::promises::Promise as P;
-
-/// docs/reference/limits.md: requests that a process, task or domain remembers; ended evaluations that a process or task keeps.
-const REQUESTS: usize = 32;
-pub(super) const EVALUATIONS: usize = 8;
+use crate::invariants::Invariant as I;
+use crate::shape::Node;
 
 impl Checkers {
-    /// What just changed remembers no more than it may.
-    pub(super) fn remembers(&self, aggregate: &Aggregate, notes: &mut Notes) {
+    /// Checks how much a changed aggregate remembers.
+    pub(super) fn check_remembered(&self, aggregate: &Aggregate, notes: &mut Notes) {
         let ended = |all: &Evaluations| all.iter().filter(|one| !one.status.is_open()).count();
-        let kept = match aggregate {
+        let remembered = match aggregate {
             Aggregate::Process { guid, .. } => {
                 self.world.process(guid).map(|known| (known.requests.len(), ended(&known.evaluations)))
             }
@@ -35,17 +32,18 @@ impl Checkers {
             Aggregate::Domain(domain) => self.world.domain(domain).map(|known| (known.requests.len(), 0)),
             Aggregate::Cell(_) | Aggregate::Cluster => None,
         };
-        let (requests, evaluations) = kept.unwrap_or_default();
-        notes.must(P::NothingKept, requests <= REQUESTS && evaluations <= EVALUATIONS, || {
-            format!("{aggregate:?} remembers {requests} requests and {evaluations} evaluations")
+        let (requests, evaluations) = remembered.unwrap_or_default();
+        let few = requests <= REMEMBERED_REQUESTS && evaluations <= KEPT_EVALUATIONS;
+        notes.check(I::NothingKept, few, || {
+            format!("{aggregate} remembers {requests} requests and {evaluations} evaluations")
         });
     }
 
-    /// How much a node may remember under a name, as the log and the cells are now.
-    fn may_remember(&self, what: &str, leads: bool, containers: usize) -> usize {
-        match what {
+    /// Returns the maximum size of a collection of a node, by the log and the cells.
+    fn max_size(&self, collection: &str, leads: bool, containers: usize) -> usize {
+        match collection {
             "subjects with a known end" => self.log.subjects(),
-            // A heartbeat of any cell may come again, whatever became of it.
+            // A delayed heartbeat of any cell may arrive.
             "watched cells" | "known cells" | "cells not in the log yet" => self.shape.cells,
             "outstanding callbacks" if leads => self.world.callbacks().count(),
             "work items" | "timers of work items" | "work items awaiting room" if leads => {
@@ -56,39 +54,35 @@ impl Checkers {
                 self.open_evaluations(|one| one.duty().filter(|duty| *duty == Duty::Place))
             }
             "containers" | "work items on the cell" => containers,
-            // What it withholds is under way.
             _ => 0,
         }
     }
-}
 
-impl Checkers {
-    /// How many evaluations stand for something of this kind.
-    fn open_evaluations(&self, of: impl Fn(&Evaluation) -> Option<Duty>) -> usize {
+    fn open_evaluations(&self, duty: impl Fn(&Evaluation) -> Option<Duty>) -> usize {
         let processes = self.world.processes_from(None).flat_map(|process| process.evaluations.iter());
         let tasks = self.world.tasks_from(None).flat_map(|task| task.evaluations.iter());
-        processes.chain(tasks).filter(|one| of(one).is_some()).count()
+        processes.chain(tasks).filter(|one| duty(one).is_some()).count()
     }
 }
 
 impl Cluster {
-    /// What nodes remember more of than there is.
-    pub(super) fn kept_for_nothing(&self) -> BTreeMap<(Node, &'static str), String> {
-        let mut kept = BTreeMap::new();
+    /// Returns the collections of nodes that are larger than the log and the cells justify.
+    pub(super) fn oversized_collections(&self) -> BTreeMap<(Node, &'static str), String> {
+        let mut oversized = BTreeMap::new();
         for node in self.all_nodes() {
             let place = self.place(node);
             let containers = match node {
                 Node::Rep(cell) => self.cells[cell].list().len(),
                 Node::Bbs(_) | Node::Auctioneer(_) => 0,
             };
-            for (what, count) in place.remembered() {
-                let most = self.checkers.may_remember(what, place.leads(), containers);
-                if count > most {
-                    let how = format!("{node} remembers {count} {what}, and there are {most}");
-                    kept.insert((node, what), how);
+            for (name, size) in place.remembered() {
+                let max = self.checkers.max_size(name, place.leads(), containers);
+                if size > max {
+                    oversized
+                        .insert((node, name), format!("{node} has {size} {name}, expected at most {max}"));
                 }
             }
         }
-        kept
+        oversized
     }
 }

@@ -1,66 +1,44 @@
-//! What has to be true, read from what the containers really did and from the log, never from a service's own opinion.
+//! Checkers of the [invariants](super::invariants).
 //!
-//! At every append the entry is folded into a model that is written anew here, from the documents and not from the
-//! services' code: each event has to be legal where the model stands, and what the services' own fold makes of it has
-//! to be the same.
+//! Checkers use the stored log, the containers, and the messages of clients and services; they never use the
+//! state that a service reports. One reference World is folded from the log, and all checkers read it. The audit
+//! ([`audit::Law`]) judges each decision by the tables of the state machines. Checkers only store facts that
+//! neither of them has.
 //!
-//! | the file | what it watches |
+//! | file | checks |
 //! |---|---|
-//! | `causes` | what brought each decision about |
-//! | `log` | ids, versions, times, requests; the cluster, its cells and domains |
-//! | `heard` | what clients were told, and what they may be told after that |
-//! | `planned` | commands that name the position at which they were planned |
-//! | `lrp` | processes: instances, evacuating twins, crashes |
-//! | `evaluations` | which evaluation stands for what waits |
-//! | `task` | tasks: at most one start, one outcome, the ways to their end |
-//! | `periodics` | periodic tasks: what is launched, skipped and queued, and when |
-//! | `dispatches` | parameterised tasks: what is dispatched, launched and withdrawn |
-//! | `truth` | what the containers really did |
-//! | `apart` | how many instances of a process are where |
-//! | `auction` | every choice of an auctioneer, judged again |
-//! | `placing` | what auctioneers give and reps take |
-//! | `preemptions` | what stops for something more urgent |
-//! | `fullness` | what cells and auctioneers say is free |
-//! | `emptying` | evacuations: who knows of them, and when they end |
+//! | `log` | ids, positions, requests, leaders |
+//! | `causes` | causes of decisions |
+//! | `clients` | answers to clients |
+//! | `process`, `task` | decisions, compared with containers and cells |
+//! | `launches` | periodic and parameterised tasks |
+//! | `truth` | containers |
+//! | `placing` | work between auctioneers and reps |
+//! | `evacuations` | evacuating cells |
 //! | `calls` | completion callbacks |
-//! | `due` | what the clock brings about, and that it is not late |
-//! | `signs` | who was heard of by whom before it was taken for lost |
-//! | `orders` | orders to stop |
-//! | `rates` | how often the same is said |
-//! | `sizes` | how large what is written and said becomes |
-//! | `specs` | what is desired, word for word |
-//! | `rollouts`, `rollout_rows` | rollouts as the log tells them, and which rows of their table were met |
-//! | `rows` | what queries answer |
-//! | `tables` | the tables of a database, as of any position |
-//! | `memory` | what is remembered, and of what |
-//! | `peace` | what is left when everything is quiet |
+//! | `signs` | signs of life of cells |
+//! | `due` | due work |
+//! | `rates` | repeated effects |
+//! | `queries`, `tables` | rows of queries and of SQL tables |
+//! | `memory` | memory of the services |
+//! | `rest` | the cluster at rest |
 
-mod apart;
-mod auction;
+#![expect(clippy::wildcard_enum_match_arm, reason = "a checker inspects only the events of its invariants")]
+
 mod calls;
 mod causes;
-mod dispatches;
+mod clients;
 mod due;
-mod emptying;
-mod evaluations;
-mod fullness;
-mod heard;
+mod evacuations;
+mod launches;
 mod log;
-mod lrp;
 mod memory;
-mod orders;
-mod peace;
-mod periodics;
 mod placing;
-mod planned;
-mod preemptions;
+mod process;
+mod queries;
 mod rates;
-mod rollout_rows;
-mod rollouts;
-pub(crate) mod rows;
-pub(crate) mod signs;
-pub(crate) mod sizes;
-mod specs;
+mod rest;
+mod signs;
 mod tables;
 mod task;
 mod truth;
@@ -69,229 +47,388 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use audit::Law;
-use projections::{WorkRef, World};
+use machines::actual::Actual;
+use machines::parameterised::Parameterised;
+use machines::periodic::Periodic;
+use machines::process::Process;
+use machines::task::Task;
+use projections::{World, WorldSnapshot};
 use schemas::cluster::Terms;
-use schemas::container::{Container, ContainerState, Epoch, Recipe, WorkKey};
+use schemas::container::{Container, ContainerState, Epoch, Instance, WorkKey};
 use schemas::entry::{Aggregate, Event};
-use schemas::message::{Ack, Heartbeat, Outcomes, Perform, PerformReply, Stop};
-use schemas::names::{CellId, EntryId, InstanceGuid, ProcessGuid, RequestId, TaskGuid};
-use schemas::query::{InstancePresence, InstanceRow, Page};
+use schemas::message::{Ack, Heartbeat, Perform, PerformReply, RepOrder};
+use schemas::names::{
+    CellId, EntryId, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, RequestId, TaskGuid,
+};
 use schemas::spec::ClientCommand;
+use schemas::stamp::Actor;
 use schemas::subject::{Position, Subject};
 use schemas::task::CallbackResult;
-use schemas::{Decision, Entry, Refusal, Timestamp, cell, message};
+use schemas::{Decision, Entry, Refusal, Timestamp, cell};
 use scripted::{ActionEvent, Scripted};
 
-use self::auction::Auctions;
-use self::calls::CallBody;
 use self::calls::Calls;
 use self::causes::Causes;
-use self::dispatches::Dispatches;
+use self::clients::Clients;
 use self::due::Due;
-use self::emptying::Evacuations;
-use self::fullness::Fullness;
-use self::heard::Heard;
+use self::evacuations::Evacuations;
+use self::launches::Launches;
 use self::log::Log;
-use self::orders::Orders;
-use self::periodics::Periodics;
-use self::placing::{Placing, Unplaced};
-use self::planned::Planned;
-use self::preemptions::Preemptions;
+use self::placing::Placing;
+use self::process::Containers;
 use self::rates::Rates;
-use self::rows::{Next, Rows, When};
 use self::signs::Signs;
-use self::specs::Specs;
 use self::truth::Truth;
-use super::asked::{ClientRequest, Wanted};
-use super::coverage::{Coverage, Situation};
-use super::journal::SimJournal;
-use super::nodes::{Life, Node, Shape, cell_id};
-use super::promises::{Broken, Promise};
-use super::reads::Read;
-use super::records::Append;
 
-/// What was seen so far, and what was broken.
+use crate::coverage::{Coverage, Situation};
+use crate::event::Append;
+use crate::invariants::{Invariant as I, Violation};
+use crate::journal::{SimJournal, Stored};
+use crate::layout::cell_id;
+use crate::requests::ClientRequest;
+use crate::shape::{Life, Node, Shape};
+
+/// State of all checkers.
 pub struct Checkers {
     shape: Shape,
-    broken: Vec<Broken>,
+    /// Maximum difference between two clocks.
+    clock_slack: Duration,
+    violations: Vec<Violation>,
     coverage: Coverage,
+    /// Reference fold of the log.
+    world: World,
+    /// Snapshot of the reference World at each position.
+    worlds: Vec<WorldSnapshot>,
+    law: Law,
+    /// Decider of each entry, with the position of its log and the expected end of the subject.
+    decided: BTreeMap<EntryId, (Position, Position, Life)>,
     log: Log,
     causes: Causes,
-    lrps: BTreeMap<ProcessGuid, lrp::Process>,
-    tasks: BTreeMap<TaskGuid, task::Task>,
-    periodics: Periodics,
-    dispatches: Dispatches,
+    clients: Clients,
+    containers: Containers,
+    launches: Launches,
     truth: Truth,
-    calls: Calls,
-    due: Due,
-    orders: Orders,
-    /// The true time.
-    now: Timestamp,
-    /// Since when a BBS leads and nothing hinders it.
-    calm_since: Option<Timestamp>,
-    heard: Heard,
-    planned: Planned,
     placing: Placing,
     evacuations: Evacuations,
-    auctions: Auctions,
-    preemptions: Preemptions,
-    fullness: Fullness,
-    rates: Rates,
-    rows: Rows,
+    calls: Calls,
     signs: Signs,
-    specs: Specs,
-    world: World,
-    /// What an audit would say of it.
-    law: Law,
-    /// Where the log stood for whoever decided an entry, and where the entry's subject did.
-    decided: BTreeMap<EntryId, (Position, Position, Life)>,
-    /// How far two clocks may be apart.
-    clock_slack: Duration,
-    /// What could have been placed and was not, when it was looked at first.
+    due: Due,
+    rates: Rates,
+    /// Time since which a BBS leads and no fault hinders it.
+    calm_since: Option<Timestamp>,
+    /// Time since which no fault occurs.
+    at_peace_since: Option<Timestamp>,
+    /// Waiting work that a cell had room for at the first check.
     idle: BTreeSet<String>,
-    peace_since: Option<Timestamp>,
     /// Cells that never come back.
     gone: BTreeSet<usize>,
 }
 
-/// What a decision is judged by.
+/// Decision that is checked, and the facts to check it by.
 pub(super) struct Scene<'a> {
     decision: &'a Decision,
-    /// Where the log stood for whoever made it.
-    basis: Position,
-    log: &'a Log,
-    truth: &'a Truth,
-    placing: &'a Placing,
-    evacuations: &'a Evacuations,
-    shape: Shape,
-    clock_slack: Duration,
-    /// Where it stands.
     position: Position,
+    /// World that the decider knew.
+    known: &'a World,
+    truth: &'a mut Truth,
+    clock_slack: Duration,
+    at_peace_since: Option<Timestamp>,
 }
 
-/// What judging finds.
+impl Scene<'_> {
+    /// Returns `true` if the cell of the container was present, and the cell itself decided.
+    fn is_present(&self, by: &Instance) -> bool {
+        self.is_by_cell_of(by) && self.known.is_present(&by.cell_id)
+    }
+
+    fn is_by_cell_of(&self, by: &Instance) -> bool {
+        matches!(&self.decision.actor, Actor::Cell(cell) if *cell == by.cell_id)
+    }
+
+    /// Returns `true` if a BBS decided, and knew that the cell of the container is lost.
+    fn is_lost(&self, by: &Instance) -> bool {
+        matches!(self.decision.actor, Actor::Bbs(_)) && !self.known.is_present(&by.cell_id)
+    }
+
+    fn is_fresh(&self, domain: &schemas::names::Domain) -> bool {
+        self.known.is_fresh(domain, self.decision.at)
+    }
+}
+
+/// Results of a check.
 #[derive(Default)]
 pub(super) struct Notes {
-    broken: Vec<Broken>,
+    violations: Vec<Violation>,
     coverage: Vec<Situation>,
 }
 
 impl Notes {
-    fn saw(&mut self, situation: Situation) {
+    fn met(&mut self, situation: Situation) {
         self.coverage.push(situation);
     }
 
-    fn broken(&mut self, promise: Promise, how: String) {
-        self.broken.push(Broken { promise, how });
-    }
-
-    /// Says what is broken unless it holds.
-    fn must(&mut self, promise: Promise, holds: bool, otherwise: impl FnOnce() -> String) {
+    /// Records a violation unless the condition holds.
+    fn check(&mut self, invariant: I, holds: bool, detail: impl FnOnce() -> String) {
         if !holds {
-            self.broken(promise, otherwise());
+            self.violations.push(Violation { invariant, detail: detail() });
         }
     }
 }
 
 impl Checkers {
-    /// Nothing was seen yet.
+    /// Creates the checkers of a run.
     #[must_use]
     pub fn new(shape: Shape, clock_slack: Duration) -> Self {
+        let world = World::new();
         Self {
             shape,
-            broken: vec![],
+            clock_slack,
+            violations: vec![],
             coverage: Coverage::default(),
-            log: Log::default(),
-            causes: Causes::default(),
-            lrps: BTreeMap::new(),
-            tasks: BTreeMap::new(),
-            periodics: Periodics::default(),
-            dispatches: Dispatches::default(),
-            truth: Truth::default(),
-            calls: Calls::default(),
-            due: Due::default(),
-            orders: Orders::default(),
-            now: Timestamp(0),
-            calm_since: None,
-            heard: Heard::default(),
-            planned: Planned::default(),
-            placing: Placing::default(),
-            evacuations: Evacuations::default(),
-            auctions: Auctions::new(shape.auctioneer().outstanding),
-            preemptions: Preemptions::default(),
-            fullness: Fullness::default(),
-            rates: Rates::default(),
-            rows: Rows::default(),
-            signs: Signs::default(),
-            specs: Specs::default(),
-            world: World::new(),
+            worlds: vec![world.freeze()],
+            world,
             law: Law::default(),
             decided: BTreeMap::new(),
-            clock_slack,
+            log: Log::default(),
+            causes: Causes::default(),
+            clients: Clients::default(),
+            containers: Containers::default(),
+            launches: Launches::default(),
+            truth: Truth::default(),
+            placing: Placing::default(),
+            evacuations: Evacuations::default(),
+            calls: Calls::default(),
+            signs: Signs::default(),
+            due: Due::default(),
+            rates: Rates::default(),
+            calm_since: None,
+            at_peace_since: None,
             idle: BTreeSet::new(),
-            peace_since: None,
             gone: BTreeSet::new(),
         }
     }
 
-    /// Something interesting happened.
-    pub fn saw(&mut self, situation: Situation) {
-        self.coverage.saw(situation);
+    /// Counts a situation.
+    pub fn met(&mut self, situation: Situation) {
+        self.coverage.met(situation);
     }
 
-    /// A promise was broken.
-    pub fn broken(&mut self, broken: Broken) {
-        self.broken.push(broken);
+    /// Records a violation.
+    pub fn violated(&mut self, violation: Violation) {
+        self.violations.push(violation);
     }
 
-    /// What the log says.
+    fn take(&mut self, notes: Notes) {
+        self.violations.extend(notes.violations);
+        notes.coverage.into_iter().for_each(|situation| self.coverage.met(situation));
+    }
+
+    /// Runs a check, and records its results.
+    fn note(&mut self, check: impl FnOnce(&mut Self, &mut Notes)) {
+        let mut notes = Notes::default();
+        check(self, &mut notes);
+        self.take(notes);
+    }
+
+    pub(super) fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
     pub(super) const fn world(&self) -> &World {
         &self.world
     }
 
-    /// Tasks whose owners answered for good.
-    pub(super) fn told_owners(&self) -> impl Iterator<Item = &TaskGuid> {
-        self.calls.told()
-    }
-
-    /// How much work only convergence found.
+    /// Returns the amount of work that only convergence found.
     #[must_use]
     pub const fn found_by_convergence(&self) -> u64 {
         self.world.found_by_convergence()
     }
 
-    /// What was broken and seen in all, and how long more than two containers of one ActualLRP ran at once.
+    /// Returns all violations, all situations, and the longest time for which more than two containers of one
+    /// ActualLRP ran.
     #[must_use]
-    pub fn results(self, now: Timestamp) -> (Vec<Broken>, Coverage, Duration) {
-        (self.broken, self.coverage, self.truth.crowded(now))
+    pub fn results(self, now: Timestamp) -> (Vec<Violation>, Coverage, Duration) {
+        (self.violations, self.coverage, self.truth.crowded(now))
     }
 
-    /// A BBS whose log ends at `basis` decides an entry. Repeating an append decides nothing anew.
-    #[must_use]
-    pub(super) fn decided(&mut self, append: &Append, basis: Position, now: Timestamp) -> Vec<Broken> {
+    // ---- the log ---------------------------------------------------------------------------------------------------
+
+    /// Records that a BBS whose log ends at `basis` decides an entry. A repeated append is ignored.
+    pub(super) fn decided(&mut self, append: &Append, basis: Position, now: Timestamp) {
         if self.decided.contains_key(&append.entry) {
-            return vec![];
+            return;
         }
         self.decided.insert(append.entry, (basis, append.expected, append.from));
-        let Subject::Cell(cell) = &append.subject else { return vec![] };
+        let Subject::Cell(cell) = &append.subject else { return };
+        let is_loss = |event: &Event| matches!(event, Event::Cell(cell::Event::Disappeared { .. }));
         let loses = Entry::decode(&append.bytes)
             .is_ok_and(|entry| entry.decisions.iter().flat_map(|decision| &decision.events).any(is_loss));
-        if loses { self.loses(append.from, (cell, basis), now) } else { vec![] }
+        if loses {
+            self.note(|all, notes| {
+                let Some(world) = all.world_at(basis) else { return };
+                all.signs.loses(append.from, (cell, world), (now, all.clock_slack), notes);
+            });
+        }
     }
 
-    /// A client sends a command.
-    pub(super) fn asked(&mut self, request: &ClientRequest) {
-        self.log.asked(request);
-        self.specs.asked(request);
-        self.planned.asked(request);
+    /// Checks a stored entry, and folds it. Returns the entry as text.
+    pub fn appended(&mut self, journal: &SimJournal, position: Position) -> String {
+        let Some(stored) = journal.get(position) else { return String::new() };
+        let mut notes = Notes::default();
+        let text = match Entry::decode(&stored.bytes) {
+            Ok(entry) => self.check_entry(&entry, stored, position, &mut notes),
+            Err(error) => {
+                notes.check(I::OnePicture, false, || error.to_string());
+                String::new()
+            }
+        };
+        for violation in &mut notes.violations {
+            violation.detail = format!("position {position}: {}", violation.detail);
+        }
+        self.take(notes);
+        text
     }
 
-    /// A BBS gets a client's command.
-    pub(super) fn arrives(&mut self, bbs: Life, request: &RequestId, until: Option<Timestamp>) {
-        self.log.arrives(bbs, request, until);
+    fn check_entry(
+        &mut self,
+        entry: &Entry,
+        stored: &Stored,
+        position: Position,
+        notes: &mut Notes,
+    ) -> String {
+        let decided = self.decided.get(&entry.id).copied();
+        let (basis, expected) =
+            decided.map_or((Position(0), Position(0)), |(basis, expected, _)| (basis, expected));
+        self.log.stored(&stored.subject, position, Some(expected), notes);
+        if self.log.is_overtaken(entry, &stored.subject, self.world.shards()) {
+            self.fold(position, &projections::reader::empty_entry());
+            notes.met(Situation::Overtaken);
+            return "ignored, because the number of shards was changed".to_owned();
+        }
+        let by = decided.map(|(.., by)| by);
+        self.log.check((entry, stored), position, (by, basis), (&self.world, self.clock_slack), notes);
+        self.launches.check(entry, &self.world, notes);
+        let (mut processes, mut tasks) = (BTreeMap::new(), BTreeMap::new());
+        for decision in &entry.decisions {
+            self.causes.check(decision, &self.world, notes);
+            self.clients.check(decision, position, notes);
+            self.check_decision(decision, (position, basis), (&mut processes, &mut tasks), notes);
+        }
+        for finding in self.law.judge(&self.world, position, entry) {
+            notes.check(I::LegalLog, false, || {
+                format!("{}: {}: {}", finding.kind, finding.target, finding.detail)
+            });
+        }
+        self.fold(position, entry);
+        for decision in &entry.decisions {
+            self.check_remembered(&decision.aggregate, notes);
+            self.check_concurrency(decision, entry, notes);
+            note_evaluations(decision, notes);
+        }
+        entry_text(entry)
     }
 
-    /// The version of what a command is about.
+    fn check_decision(
+        &mut self,
+        decision: &Decision,
+        (position, basis): (Position, Position),
+        (processes, tasks): (&mut BTreeMap<ProcessGuid, Process>, &mut BTreeMap<TaskGuid, Option<Task>>),
+        notes: &mut Notes,
+    ) {
+        let known = usize::try_from(basis.0).ok().and_then(|at| self.worlds.get(at));
+        let mut scene = Scene {
+            decision,
+            position,
+            known: known.map_or(&self.world, |known| &**known),
+            truth: &mut self.truth,
+            clock_slack: self.clock_slack,
+            at_peace_since: self.at_peace_since,
+        };
+        match &decision.aggregate {
+            Aggregate::Process { guid, domain, epoch } => {
+                let process = processes.entry(guid.clone()).or_insert_with(|| {
+                    let known = self.world.process(guid).cloned();
+                    known.unwrap_or_else(|| Process::new(guid.clone(), domain.clone(), *epoch))
+                });
+                process::check(process, &mut self.containers, &mut scene, notes);
+            }
+            Aggregate::Task { guid, .. } => {
+                let before = tasks.remove(guid).unwrap_or_else(|| self.world.task(guid).cloned());
+                let after = task::check(guid, before, &mut self.calls, &mut scene, notes);
+                tasks.insert(guid.clone(), after);
+            }
+            Aggregate::Cell(cell) => {
+                for event in decision.events.iter().filter_map(Event::as_cell) {
+                    note_cell(event, notes);
+                    self.evacuations.recorded(cell, event, position);
+                }
+            }
+            Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
+            | Aggregate::Domain(_)
+            | Aggregate::Cluster => {}
+        }
+    }
+
+    fn fold(&mut self, position: Position, entry: &Entry) {
+        self.world.fold(position, entry);
+        self.worlds.push(self.world.freeze());
+    }
+
+    /// Records a message that is not a valid entry.
+    pub fn malformed(&mut self, subject: &Subject, position: Position) {
+        self.log.stored(subject, position, None, &mut Notes::default());
+        self.fold(position, &projections::reader::empty_entry());
+    }
+
+    // ---- clients ---------------------------------------------------------------------------------------------------
+
+    /// Records a new command of a client.
+    pub(super) fn requested(&mut self, request: &ClientRequest) {
+        self.log.requested(request);
+        self.clients.requested(request);
+    }
+
+    /// Records that a command reaches a BBS, with its deadline.
+    pub(super) fn command_arrived(&mut self, bbs: Life, request: &RequestId, until: Option<Timestamp>) {
+        self.log.arrived(bbs, request, until);
+    }
+
+    /// Records that a client sends a command, maybe again.
+    pub(super) fn sent(&mut self, request: RequestId, command: &ClientCommand) {
+        self.clients.sent(request, command);
+    }
+
+    /// Checks an answer to a client, while the log ends at `end`.
+    pub(super) fn answered(
+        &mut self,
+        request: &RequestId,
+        command: &ClientCommand,
+        answer: &Result<Ack, Refusal>,
+        end: Position,
+    ) {
+        let mut notes = Notes::default();
+        match answer {
+            Ok(ack) => self.clients.acknowledged(request, command, *ack, &mut notes),
+            Err(refusal) => {
+                self.note_refused_dispatch(command, refusal.code);
+                if clients::is_outdated_plan(refusal) {
+                    notes.met(Situation::PlanOutdated);
+                }
+                if let Some(known) = self.world_at(self.clients.known(request)) {
+                    self.clients.refused(request, command, refusal, (known, end), &mut notes);
+                }
+            }
+        }
+        self.take(notes);
+    }
+
+    /// Returns the position of the last decision about the target of a command, or 0.
+    pub(super) fn last_decision(&self, command: &ClientCommand) -> Position {
+        self.clients.last_decision(command)
+    }
+
+    /// Returns the version of the target of a command.
     pub(super) fn version_of(&self, command: &ClientCommand) -> Option<u64> {
         match command {
             ClientCommand::LrpUpdate { process_guid, .. }
@@ -329,615 +466,187 @@ impl Checkers {
         }
     }
 
-    /// Where the last decision stands about what a command is about; 0: nowhere.
-    pub(super) fn last_decision(&self, command: &ClientCommand) -> Position {
-        self.planned.last(command)
+    /// Returns the periodic tasks that are desired.
+    pub(crate) fn periodics(&self) -> Vec<PeriodicGuid> {
+        let desired = self.world.periodics_from(None).filter(|known| !Periodic::is_removed(known));
+        desired.map(|known| known.guid.clone()).collect()
     }
 
-    /// A client sends a command, or sends it again.
-    pub(super) fn asks(&mut self, request: RequestId, command: &ClientCommand) {
-        self.heard.asks(request, command);
+    /// Returns the parameterised tasks that are desired.
+    pub(crate) fn parameterised(&self) -> Vec<ParameterisedGuid> {
+        let desired = self.world.parameterised_from(None).filter(|known| !Parameterised::is_removed(known));
+        desired.map(|known| known.guid.clone()).collect()
     }
 
-    /// A client is told what became of its command, while the log ends at `end`.
-    #[must_use]
-    pub(super) fn told(
-        &mut self,
-        request: &RequestId,
-        command: &ClientCommand,
-        answer: &Result<Ack, Refusal>,
-        end: Position,
-    ) -> Option<Broken> {
-        match answer {
-            Ok(done) => {
-                let unheard = self.heard.done(request, command, *done);
-                unheard.or_else(|| self.dispatches.told(request, command, *done))
-            }
-            Err(refusal) => {
-                self.not_dispatched(command, refusal.code);
-                if self.planned.is_outdated(request, refusal) {
-                    self.coverage.saw(Situation::PlanOutdated);
-                }
-                let broken = self.heard.refused(request, command, refusal.code, end);
-                broken.or_else(|| self.planned.refused(request, refusal))
-            }
-        }
-    }
+    // ---- containers ------------------------------------------------------------------------------------------------
 
-    /// An entry was accepted. Answers it in words, and the promises that it breaks.
-    #[must_use]
-    pub fn appended(
-        &mut self,
-        journal: &SimJournal,
-        position: Position,
-        now: Timestamp,
-    ) -> (String, Vec<Broken>) {
-        self.now = now;
-        let Some(stored) = journal.get(position) else {
-            return (String::new(), vec![]);
-        };
-        let entry = match Entry::decode(&stored.bytes) {
-            Ok(entry) => entry,
-            Err(error) => {
-                let how = format!("position {position}: {error}");
-                return (String::new(), vec![Broken { promise: Promise::NobodyHalts, how }]);
-            }
-        };
-        let mut notes = Notes::default();
-        let (basis, expected, by) = match self.decided.get(&entry.id) {
-            Some((basis, expected, by)) => (*basis, *expected, Some(*by)),
-            None => (Position(0), Position(0), None),
-        };
-        self.log.stands(&stored.subject, position, Some(expected), &mut notes);
-        if self.log.is_overtaken(&entry, &stored.subject) {
-            self.world.fold(position, &projections::reader::empty_entry());
-            self.coverage.saw(Situation::Overtaken);
-            return ("set aside: the number of shards was changed".to_owned(), notes.broken);
-        }
-        self.log.entry(&entry, stored, position, self.clock_slack, &mut notes);
-        sizes::of_entry(&entry, stored.bytes.len(), &mut notes);
-        for decision in &entry.decisions {
-            self.judge(decision, basis, &mut notes);
-            self.note_evacuations(decision, position, &mut notes);
-            self.log.decided(decision, basis, position, &mut notes);
-            if let Some(by) = by {
-                self.log.carries(by, decision, &mut notes);
-            }
-            let preemptor = self.preemptions.of(decision, &self.world);
-            self.causes.judge(decision, (position, basis), &preemptor, &mut notes);
-            self.preemptions.decided(decision, (&self.world, &self.log), basis, &mut notes);
-            self.heard.decision(decision, position);
-            self.planned.decision(decision, position, &mut notes);
-            self.specs.decided(decision, &mut notes);
-        }
-        self.periodics.entry(&entry, &mut notes);
-        self.dispatches.entry(&entry, &mut notes);
-        rollout_rows::of_entry(&self.world, &entry, &mut notes);
-        for finding in self.law.judge(&self.world, position, &entry) {
-            notes.broken(
-                Promise::AuditClean,
-                format!("{}: {}: {}", finding.kind, finding.target, finding.detail),
-            );
-        }
-        self.world.fold(position, &entry);
-        self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
-        for decision in &entry.decisions {
-            self.compare(&decision.aggregate, &mut notes);
-            self.goes_on(&decision.aggregate, &mut notes);
-            self.keeps_apart(&entry, decision, &mut notes);
-            self.remembers(&decision.aggregate, &mut notes);
-        }
-        notes.coverage.into_iter().for_each(|situation| self.coverage.saw(situation));
-        for broken in &mut notes.broken {
-            broken.how = format!("position {position}: {}", broken.how);
-        }
-        let words = words(&entry);
-        self.rows.entry(position, entry);
-        (words, notes.broken)
-    }
-
-    fn note_evacuations(&mut self, decision: &Decision, position: Position, notes: &mut Notes) {
-        let Aggregate::Cell(cell) = &decision.aggregate else { return };
-        for event in &decision.events {
-            if let Event::Cell(event) = event {
-                if let cell::Event::Resumed {} = event {
-                    notes.must(Promise::CellsSound, self.evacuations.has_resumed(cell), || {
-                        format!("{cell} takes work again, and its rep never said so")
-                    });
-                }
-                self.evacuations.recorded(cell, event, position, decision.at);
-            }
-        }
-    }
-
-    fn judge(&mut self, decision: &Decision, basis: Position, notes: &mut Notes) {
-        let position = Position(self.world.position().0 + 1);
-        let scene = Scene {
-            decision,
-            basis,
-            log: &self.log,
-            truth: &self.truth,
-            placing: &self.placing,
-            evacuations: &self.evacuations,
-            shape: self.shape,
-            clock_slack: self.clock_slack,
-            position,
-        };
-        match &decision.aggregate {
-            Aggregate::Process { guid, domain, epoch } => {
-                let process =
-                    self.lrps.entry(guid.clone()).or_insert_with(|| lrp::Process::new(domain, *epoch));
-                process.judge(guid, &scene, notes);
-                self.truth.claimed(process.take_claims());
-                self.orders.asked(process.take_stops(), position);
-            }
-            Aggregate::Task { guid, .. } => {
-                let task = self.tasks.entry(guid.clone()).or_default();
-                task.judge(guid, &scene, &self.calls, self.peace_since, notes);
-                self.truth.claimed(task.take_claims());
-                if let Some(guid) = task.take_cancelled() {
-                    self.orders.cancelled(guid, position, self.now);
-                }
-                if task.is_gone() {
-                    self.calls.deleted(guid, task.epoch(), position);
-                }
-            }
-            Aggregate::Periodic { .. }
-            | Aggregate::Parameterised { .. }
-            | Aggregate::Domain(_)
-            | Aggregate::Cell(_)
-            | Aggregate::Cluster => {}
-        }
-    }
-
-    /// What has been gone for long is forgotten with the first entry of its own subject after that.
-    fn forget(&mut self, subject: &Subject, now: Option<Timestamp>) {
-        let Some(now) = now else { return };
-        let forgotten = |guid: &ProcessGuid, process: &lrp::Process| {
-            process.is_forgotten(now) && Subject::of_process(guid, self.world.shards()) == *subject
-        };
-        let forgotten: Vec<ProcessGuid> = self
-            .lrps
-            .iter()
-            .filter(|(guid, process)| forgotten(guid, process))
-            .map(|(guid, _)| guid.clone())
-            .collect();
-        for guid in forgotten {
-            self.lrps.remove(&guid);
-            self.log.forget(&guid);
-            self.causes.forget(&guid);
-            self.coverage.saw(Situation::Forgotten);
-        }
-    }
-
-    /// The services' fold and the model agree.
-    fn compare(&self, aggregate: &Aggregate, notes: &mut Notes) {
-        let difference = match aggregate {
-            Aggregate::Process { guid, .. } => {
-                let model = self.lrps.get(guid).map(lrp::Process::in_words);
-                let folded = self.world.process(guid).map(lrp::words_of);
-                (model != folded).then_some((format!("{model:?}"), format!("{folded:?}")))
-            }
-            Aggregate::Task { guid, .. } => {
-                let model = self.tasks.get(guid).map(task::Task::in_words);
-                let folded = self.world.task(guid).map(task::words_of);
-                (model != folded).then_some((format!("{model:?}"), format!("{folded:?}")))
-            }
-            Aggregate::Periodic { guid, .. } => self.compare_periodic(guid),
-            Aggregate::Parameterised { guid, .. } => self.compare_parameterised(guid),
-            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => None,
-        };
-        if let Some((model, folded)) = difference {
-            notes.broken(
-                Promise::OnePicture,
-                format!("{aggregate:?} should be {model} and is folded to {folded}"),
-            );
-        }
-    }
-
-    /// No rollout waits for instances that their restart policy keeps down: each index has one owner. Whatever is decided of
-    /// a process, what follows for its rollout is decided with it.
-    fn goes_on(&self, aggregate: &Aggregate, notes: &mut Notes) {
-        let Aggregate::Process { guid, .. } = aggregate else { return };
-        let Some(process) = self.world.process(guid) else { return };
-        let hangs = rollouts::hangs(process);
-        notes.must(Promise::RolloutsGoOn, !hangs, || {
-            format!("{guid} waits for what is kept down: {:?}, {:?}", process.rollout, process.slots)
-        });
-    }
-
-    /// Bytes that are no valid entry are in the log.
-    pub fn malformed(&mut self, subject: &Subject, position: Position) {
-        self.log.stands(subject, position, None, &mut Notes::default());
-        self.world.fold(position, &projections::reader::empty_entry());
-    }
-
-    /// What a client sees of the instances: nothing of what it removed or scaled away goes on.
-    #[must_use]
-    pub(super) fn looked(&self, wanted: &Wanted, page: &Page<InstanceRow>) -> Vec<Broken> {
-        let mut last: BTreeMap<&ProcessGuid, ((Position, u64), u32)> = BTreeMap::new();
-        for (request, asked) in wanted.asked() {
-            let Some((guid, wants)) = asked.wants() else { continue };
-            for carried in self.log.carried(request) {
-                let known = last.entry(guid).or_insert(((Position(0), 0), u32::MAX));
-                let at = (carried.position, carried.version);
-                if carried.position <= page.position && at > known.0 {
-                    *known = (at, wants);
-                }
-            }
-        }
-        let goes_on = |row: &&InstanceRow| {
-            let unwanted = last.get(&row.process_guid).is_some_and(|(_, wanted)| row.index >= *wanted);
-            unwanted
-                && !self.is_orphan(&row.process_guid)
-                && row.presence == InstancePresence::Ordinary
-                && !row.stopping
-        };
-        let seen = page.rows.iter().filter(goes_on).map(|row| Broken {
-            promise: Promise::UnwantedEnds,
-            how: format!(
-                "{}/{} is seen as {:?} at {}",
-                row.process_guid, row.index, row.state, page.position
-            ),
-        });
-        seen.collect()
-    }
-
-    /// A reader is answered. Says where its list goes on, or what is wrong.
-    pub(super) fn read(
-        &mut self,
-        read: &Read,
-        answer: &Result<String, Refusal>,
-        now: Timestamp,
-    ) -> Result<Option<Next>, Broken> {
-        let when = When { asked: read.asked(), now, slack: self.clock_slack };
-        self.rows
-            .judge(read, answer, when)
-            .map_err(|wrong| Broken { promise: Promise::RowsTrue, how: format!("{:?} {wrong}", read.query) })
-    }
-
-    /// Whether nobody remembers that a process was ever desired.
-    fn is_orphan(&self, guid: &ProcessGuid) -> bool {
-        self.lrps.get(guid).is_none_or(lrp::Process::is_orphan)
-    }
-
-    // ---- what the containers did ---------------------------------------------------------------------------------
-
-    /// An action started or ended on a cell.
-    #[must_use]
-    pub fn happened(&mut self, happened: &ActionEvent, cell: usize, containers: &Scripted) -> Vec<Broken> {
-        let mut notes = Notes::default();
+    /// Checks the start or the end of an action on a cell.
+    pub fn happened(&mut self, event: &ActionEvent, cell: usize, containers: &Scripted) {
         let total = self.shape.cell(cell).total;
-        self.truth.happened(happened, cell, containers, total, &mut notes);
-        notes.coverage.into_iter().for_each(|situation| self.coverage.saw(situation));
-        notes.broken
+        self.note(|all, notes| all.truth.happened(event, (cell, total), containers, notes));
     }
 
-    /// A rep has a container made, whether its executor gets the order or not.
-    pub(super) fn runs(&mut self, cell: usize, recipe: &Recipe, now: Timestamp) {
-        self.fullness.runs(cell, (recipe.instance_guid, &recipe.work), recipe.resources, now);
-    }
-
-    /// A container is made.
-    pub(super) fn made(&mut self, guid: InstanceGuid) {
-        self.truth.made(guid);
-    }
-
-    /// A container came to a state.
+    /// Records a change of a container.
     pub(super) fn changed(&mut self, container: &Container) {
         self.truth.changed(container);
     }
 
-    /// A BBS that knows the log so far tells a cell to stop containers.
-    #[must_use]
-    pub(super) fn says_stop(
-        &mut self,
-        bbs: Life,
-        cell: &CellId,
-        stop: &Stop,
-        (delivered, now): (Position, Timestamp),
-    ) -> Vec<Broken> {
-        let mut notes = Notes::default();
-        self.orders.says(bbs, (cell, stop), delivered, now, &mut notes);
-        notes.broken
-    }
-
-    /// Whether an instance's index belongs to another cell than its rep's, as those of a global process do.
-    fn is_of_another_cell(&self, rep: Life, container: &Container) -> bool {
-        let only = peace::only_cell(&self.world, &auction::known::name_of(&container.work));
-        only.is_some_and(|only| cell_of(rep).is_some_and(|cell| *only != cell))
-    }
-
-    /// A rep has a container deleted, maybe because a BBS just answered it.
-    #[must_use]
-    pub(super) fn deleted(
-        &mut self,
-        rep: Life,
-        guid: InstanceGuid,
-        containers: &Scripted,
-        answered: bool,
-    ) -> Option<Broken> {
-        let container = containers.list().into_iter().find(|container| container.instance_guid == guid)?;
-        let lives = match container.state {
+    /// Checks the deletion of a container by a rep. `answered`: the rep handles an answer of a BBS.
+    pub(super) fn deleted(&mut self, rep: Life, guid: InstanceGuid, containers: &Scripted, answered: bool) {
+        let container = containers.list().into_iter().find(|container| container.instance_guid == guid);
+        let Some((container, cell)) = container.zip(cell_of(rep)) else { return };
+        let is_live = match container.state {
             ContainerState::Initializing | ContainerState::Created | ContainerState::Running(_) => true,
             ContainerState::Reserved | ContainerState::Completed(_) => false,
         };
-        // A cell that evacuates deletes what nobody wants any more, and in the end all.
-        let empties = cell_of(rep).is_some_and(|cell| self.evacuations.may_go_on(&cell));
-        if !self.truth.is_first_deletion(guid) || !lives || empties {
-            return None;
+        // An evacuating rep deletes all containers in the end.
+        let is_first = self.truth.deleted(guid);
+        if is_first && is_live && !self.evacuations.may_go_on(&cell) {
+            let right = answered && !self.is_needed(&container, &cell);
+            self.note(|_, notes| {
+                notes.check(I::LiveKept, right, || {
+                    format!("{} deletes {}, {:?}", rep.0, container.work, container.state)
+                });
+            });
         }
-        let right = answered && (!self.runs_on(&container) || self.is_of_another_cell(rep, &container));
-        let how = || format!("{} deletes {}, {:?}", rep.0, container.work, container.state);
-        (!right).then(|| Broken { promise: Promise::LiveKept, how: how() })
     }
 
-    /// Whether a rep had a container deleted.
     pub(super) fn is_deleted(&self, guid: InstanceGuid) -> bool {
         self.truth.is_deleted(guid)
     }
 
-    /// Whether a container is the last of its place of which the log said that it runs, and its life goes on.
-    fn runs_on(&self, container: &Container) -> bool {
-        match &container.work {
-            WorkKey::Lrp { key, epoch } => {
-                let process = self.lrps.get(&key.process_guid);
-                process.is_some_and(|process| process.ran_last(&key.place, *epoch, container.instance_guid))
-            }
-            WorkKey::Task { .. } => false,
-        }
+    /// Returns `true` if the container is RUNNING in the log, at an index that belongs to its cell.
+    fn is_needed(&self, container: &Container, cell: &CellId) -> bool {
+        let WorkKey::Lrp { key, epoch } = &container.work else { return false };
+        let process = self.world.process(&key.process_guid).filter(|process| process.epoch == *epoch);
+        let lrp = process.and_then(|process| process.actual(&key.place)).filter(|lrp| lrp.is_running());
+        let holds =
+            lrp.and_then(Actual::holder).is_some_and(|by| by.instance_guid == container.instance_guid);
+        holds && rest::only_cell(&self.world, key).is_none_or(|only| only == cell)
     }
 
-    /// A cell's machine died with everything on it.
+    /// Records that the machine of a cell died with all its containers.
     pub fn cell_died(&mut self, cell: usize, now: Timestamp) {
         self.truth.cell_died(cell, now);
     }
 
-    /// A cell never comes back.
+    /// Records that a cell never comes back.
     pub fn cell_gone(&mut self, cell: usize) {
         self.gone.insert(cell);
     }
 
-    // ---- what is placed where --------------------------------------------------------------------------------------
+    // ---- auctioneers and reps --------------------------------------------------------------------------------------
 
-    /// A rep gets work from an auctioneer.
-    pub(super) fn given(&mut self, rep: Life, requester: u64, perform: Perform, now: Timestamp) {
-        if let Node::Rep(cell) = rep.0 {
-            // It reserves room at once, and may say so before it answers.
-            self.fullness.reserved(cell, requester, perform.work.clone(), now);
-        }
-        let nothing = cell_of(rep).is_some_and(|cell| self.evacuations.takes_nothing(&cell));
-        self.placing.given(rep, (requester, perform), nothing, (now, self.clock_slack));
+    /// Records that a rep receives work.
+    pub(super) fn work_received(&mut self, rep: Life, requester: u64, perform: Perform, now: Timestamp) {
+        let evacuates = cell_of(rep).is_some_and(|cell| self.evacuations.takes_nothing(&cell));
+        self.placing.received(rep, (requester, perform), evacuates, (now, self.clock_slack));
     }
 
-    /// A rep is let speak for its cell.
-    pub(super) fn attached(&mut self, cell: &CellId, position: Position) {
-        self.evacuations.attached(cell, position);
-    }
-
-    /// A rep gets the order to evacuate.
-    pub(super) fn told_to_evacuate(&mut self, requester: u64, order: message::RepOrder) {
-        self.evacuations.ordered(requester, order.position);
-    }
-
-    /// A rep says how its cell is.
-    pub(super) fn says_state(&mut self, cell: &CellId, requester: u64, evacuates: bool) {
-        self.evacuations.answered(cell, requester, evacuates);
-    }
-
-    /// An auctioneer that knows the log so far gives work to a cell.
-    pub(super) fn gives(
-        &mut self,
-        (auctioneer, delivered, now): (Life, Position, Timestamp),
-        cell: &CellId,
-        perform: &Perform,
-    ) -> Option<Broken> {
-        self.placing.gives(cell, perform);
-        if self.log.is_cordoned(cell, delivered) {
-            let how = format!("{} gives {:?} to {cell}", auctioneer.0, perform.work);
-            return Some(Broken { promise: Promise::CordonedTakesNothing, how });
-        }
-        let present = self.log.present(delivered);
-        self.placing.sees(auctioneer, &present, (now, self.clock_slack))
-    }
-
-    /// An auctioneer leads in a term.
-    pub(super) fn auctions(&mut self, auctioneer: Life, delivered: Position, leads: (u64, Timestamp)) {
-        self.placing.leads(auctioneer, leads, || self.log.present(delivered));
-    }
-
-    /// An auctioneer hears a heartbeat.
-    pub(super) fn auctioneer_hears(&mut self, auctioneer: Life, beat: &Heartbeat, now: Timestamp) {
-        self.placing.hears(auctioneer, beat, now);
-    }
-
-    /// A BBS answers a rep, and names the terms of the log.
-    pub(super) fn rep_learns(&mut self, rep: Life, terms: Terms) {
-        self.placing.learns(rep, terms.auctioneer);
-    }
-
-    /// An auctioneer says what it could not place.
-    pub(super) fn finds(&mut self, outcomes: &Outcomes) {
-        self.placing.finds(outcomes);
-        self.preemptions.says(outcomes);
-    }
-
-    /// A rep answers what it was given.
-    #[must_use]
-    pub(super) fn performed(
+    /// Checks the answer of a rep to work.
+    pub(super) fn work_answered(
         &mut self,
         (rep, now): (Life, Timestamp),
         requester: u64,
         answer: &Result<PerformReply, Refusal>,
-    ) -> Vec<Broken> {
-        if let Node::Rep(cell) = rep.0 {
-            self.fullness.refused(cell, requester, &self.placing.refuses(requester, answer));
-        }
-        self.placing.answered(rep, requester, answer, now)
-    }
-
-    /// A heartbeat reaches an auctioneer, at this time and at this time by its clock.
-    pub(super) fn auctioneer_is_told(&mut self, life: Life, beat: &Heartbeat, at: (Timestamp, Timestamp)) {
-        self.auctions.hears(life, beat, at);
-    }
-
-    /// An auctioneer folds what the log says of a cell.
-    pub(super) fn auctioneer_folds(&mut self, life: Life, cell: &CellId) {
-        self.auctions.recorded(life, cell);
-    }
-
-    /// What a rep answered, or that it didn't, reaches an auctioneer.
-    pub(super) fn auctioneer_answered(
-        &mut self,
-        life: Life,
-        of: (&CellId, u64),
-        answer: Option<&Result<PerformReply, Refusal>>,
-        now: Timestamp,
     ) {
-        self.auctions.performed(life, of, answer, now);
+        let Ok(reply) = answer else { return };
+        self.note(|all, notes| all.placing.answered(rep, requester, reply, now, notes));
     }
 
-    /// An auctioneer that is behind the log gave work away.
-    pub(super) fn chose_behind(&mut self, life: Life, now: Timestamp, placed: &[(CellId, Perform)]) {
-        self.auctions.is_behind(life, now, placed);
-    }
-
-    /// Judges the choices of an auctioneer whose picture of the log is this.
-    #[must_use]
-    pub(super) fn chose(
-        &mut self,
-        life: Life,
-        world: &World,
-        now: (Timestamp, Timestamp),
-        batch: (&[(CellId, Perform)], &[Outcomes]),
-    ) -> Vec<Broken> {
-        let Notes { broken, coverage } = self.auctions.judge(life, world, now, batch);
-        coverage.into_iter().for_each(|situation| self.saw(situation));
-        broken
-    }
-
-    /// An auctioneer whose picture of the log is `seen` is done with a batch.
-    #[must_use]
-    pub(super) fn auctioned(
-        &mut self,
-        seen: &World,
-        placed: &[(CellId, Perform)],
-        outcomes: &[Outcomes],
-    ) -> Vec<Broken> {
-        let unplaced: Vec<Unplaced> = outcomes
-            .iter()
-            .flat_map(placing::without_room)
-            .filter_map(|(work, epoch)| {
-                let current = match &work {
-                    WorkRef::Lrp(key) => self.world.process(&key.process_guid)?.epoch,
-                    WorkRef::Task(guid) => self.world.task(guid)?.epoch,
-                };
-                // Who is behind speaks of a life that needed other room.
-                let (constraint, size, _) = peace::demands(&self.world, &work)?;
-                let constraint = constraint.clone();
-                let only = peace::only_cell(&self.world, &work).cloned();
-                let priority = peace::priority(seen, &work);
-                (current == epoch).then_some(Unplaced { work, constraint, size, only, priority })
-            })
-            .collect();
-        if !placed.is_empty() && !unplaced.is_empty() {
-            self.coverage.saw(Situation::BatchDidNotFit);
-        }
-        self.placing.out_of_order((self.shape, seen), placed, &unplaced)
-    }
-
-    /// What a cell held that is absent since a second or more has to be in the auction.
-    #[must_use]
-    pub(super) fn lost_is_reaped(&mut self, cell: &CellId, since: Position) -> Vec<Broken> {
-        if self.log.absent_since(cell) != Some(since) {
-            return vec![];
-        }
-        self.coverage.saw(Situation::LossLookedAt);
-        let left = self
-            .lrps
-            .iter()
-            .flat_map(|(guid, process)| process.held_by(cell, since).map(move |place| (guid, place)));
-        let broken = left.map(|(guid, place)| Broken {
-            promise: Promise::LostAtOnce,
-            how: format!("{guid}/{} is still said to be on {cell}", place.index),
+    /// Checks work that an auctioneer sends. The log of the auctioneer ends at `delivered`.
+    pub(super) fn work_sent(&mut self, (auctioneer, delivered, now): (Life, Position, Timestamp)) {
+        let settings = self.shape.auctioneer();
+        self.note(|all, notes| {
+            let Some(world) = all.world_at(delivered) else { return };
+            all.placing.places(auctioneer, world, (now, all.clock_slack), &settings, notes);
         });
-        broken.collect()
+    }
+
+    /// Records that an auctioneer leads in a term.
+    pub(super) fn auctioneer_leads(&mut self, auctioneer: Life, delivered: Position, term: (u64, Timestamp)) {
+        let wait = self.shape.auctioneer().heartbeat;
+        let Some(world) = usize::try_from(delivered.0).ok().and_then(|at| self.worlds.get(at)) else {
+            return;
+        };
+        self.placing.leads(auctioneer, term, world, wait);
+    }
+
+    /// Records the terms that a BBS reports to a rep.
+    pub(super) fn terms_reported(&mut self, rep: Life, terms: Terms) {
+        self.placing.term_reported(rep, terms.auctioneer);
+    }
+
+    /// Records that a BBS allows a rep to act for its cell.
+    pub(super) fn attached(&mut self, cell: &CellId, position: Position) {
+        self.evacuations.attached(cell, position);
+    }
+
+    /// Records an order to evacuate that reaches a rep.
+    pub(super) fn evacuation_ordered(&mut self, requester: u64, order: RepOrder) {
+        self.evacuations.ordered(requester, order.position);
+    }
+
+    /// Records the answer of a rep to an order or a probe.
+    pub(super) fn state_reported(&mut self, cell: &CellId, requester: u64, evacuates: bool) {
+        self.evacuations.answered(cell, requester, evacuates);
     }
 
     // ---- signs of life ---------------------------------------------------------------------------------------------
 
-    /// A rep says that it lives.
-    pub(super) fn said(&mut self, beat: &Heartbeat) {
-        self.signs.said(beat);
-        self.evacuations.said(beat);
+    /// Records a heartbeat when the rep sends it.
+    pub(super) fn heartbeat_sent(&mut self, beat: &Heartbeat) {
+        self.signs.sent(beat);
     }
 
-    /// A BBS hears a heartbeat.
-    pub(super) fn heard(&mut self, bbs: Life, beat: &Heartbeat, now: Timestamp) {
-        self.signs.heard(bbs, beat, now);
+    /// Records a heartbeat that reaches a BBS or an auctioneer.
+    pub(super) fn heartbeat_received(&mut self, life: Life, beat: &Heartbeat, now: Timestamp) {
+        match life.0 {
+            Node::Bbs(_) => self.signs.received(life, beat, now),
+            Node::Auctioneer(_) => self.placing.heartbeat(life, beat, now),
+            Node::Rep(_) => {}
+        }
     }
 
-    /// A BBS hears that a cell is there.
+    pub(super) fn probed(&mut self, bbs: Life, cell: &CellId, now: Timestamp) {
+        self.signs.probed(bbs, cell, now);
+    }
+
     pub(super) fn probe_answered(&mut self, bbs: Life, beat: &Heartbeat, now: Timestamp) {
-        self.signs.answered(bbs, beat, now);
+        self.signs.probe_answered(bbs, beat, now);
     }
 
-    /// A BBS asks a cell whether it is there.
-    pub(super) fn probes(&mut self, bbs: Life, cell: &CellId, now: Timestamp) {
-        self.signs.probes(bbs, cell, now);
-    }
+    // ---- callbacks -------------------------------------------------------------------------------------------------
 
-    /// A BBS decides that a cell is lost.
-    fn loses(&mut self, bbs: Life, (lost, basis): (&CellId, Position), now: Timestamp) -> Vec<Broken> {
-        let mut notes = Notes::default();
-        self.signs.loses(bbs, lost, (now, self.clock_slack), &mut notes);
-        let present = self.log.present(basis);
-        self.signs.loses_many(bbs, (lost, &present), (now, self.clock_slack), &mut notes);
-        notes.coverage.drain(..).for_each(|situation| self.coverage.saw(situation));
-        notes.broken
-    }
-
-    // ---- callbacks -----------------------------------------------------------------------------------------------
-
-    /// A BBS leads from now on, or no longer.
+    /// Records that a BBS starts or stops leading.
     pub(super) fn leads(&mut self, life: Life, leads: bool, now: Timestamp) {
         self.calls.leads(life, leads);
-        self.orders.leads(life, leads);
         self.signs.leads(life, now);
     }
 
-    /// A BBS that has folded the log to `delivered` calls a task's owner. Answers what is wrong with that.
-    pub(super) fn call(
-        &mut self,
-        life: Life,
-        (task, epoch): (&TaskGuid, Epoch),
-        (delivered, now): (Position, Timestamp),
-        body: &str,
-    ) -> Vec<Broken> {
-        let known = self.tasks.get(task);
-        let outcome = known.and_then(|known| known.outcome_in(epoch));
-        let told = CallBody { outcome, annotation: known.map_or("", task::Task::annotation) };
-        self.calls.call(life, (task, epoch), (delivered, now, self.clock_slack), body, &told)
+    /// Checks the call of a task's owner by a BBS that knows the log up to `delivered`.
+    pub(super) fn called(&mut self, life: Life, task: (&TaskGuid, Epoch), call: (Position, &str)) {
+        let mut notes = Notes::default();
+        self.calls.check(life, task, call, &self.world, &mut notes);
+        self.take(notes);
     }
 
-    /// What the owner of a task answers. Tells whether that ends the calls.
-    pub(super) fn owner_answers(&mut self, task: &TaskGuid, epoch: Epoch, called: &CallbackResult) -> bool {
-        self.calls.owner_answers(task, epoch, called)
+    /// Records the answer of a task's owner. Returns `true` if it ends the calls.
+    pub(super) fn owner_answered(&mut self, task: &TaskGuid, epoch: Epoch, answer: &CallbackResult) -> bool {
+        self.calls.answered(task, epoch, answer)
     }
 
-    /// What came of a call reaches the BBS that made it.
-    pub(super) fn call_came_back(
-        &mut self,
-        life: Life,
-        of: (&TaskGuid, Epoch),
-        called: &CallbackResult,
-        now: Timestamp,
-    ) {
-        self.calls.came_back(life, of, called, now);
+    /// Records that the answer of an owner reaches the BBS that made the call.
+    pub(super) fn call_returned(&mut self, life: Life, task: (&TaskGuid, Epoch), answer: &CallbackResult) {
+        self.calls.returned(life, task, answer);
+    }
+
+    /// Returns the tasks whose owners gave a final answer.
+    pub(super) fn answered_tasks(&self) -> impl Iterator<Item = &TaskGuid> {
+        self.calls.answered_tasks()
     }
 }
 
-/// The cell of a rep.
 fn cell_of(rep: Life) -> Option<CellId> {
     match rep.0 {
         Node::Rep(at) => Some(cell_id(at)),
@@ -945,41 +654,49 @@ fn cell_of(rep: Life) -> Option<CellId> {
     }
 }
 
-/// Whether a cell is lost.
-const fn is_loss(event: &Event) -> bool {
-    matches!(event, Event::Cell(cell::Event::Disappeared { .. }))
+fn note_cell(event: &cell::Event, notes: &mut Notes) {
+    match event {
+        cell::Event::Disappeared { .. } => notes.met(Situation::CellLost),
+        cell::Event::Cordoned {} => notes.met(Situation::Cordoned),
+        cell::Event::Resumed {} => notes.met(Situation::EvacuationWithdrawn),
+        _ => {}
+    }
 }
 
-/// What an entry says, in short.
-fn words(entry: &Entry) -> String {
+fn note_evaluations(decision: &Decision, notes: &mut Notes) {
+    use schemas::{evaluation as e, rollout as r};
+    for event in &decision.events {
+        notes.coverage.extend(match event {
+            Event::Evaluation(e::Event::Joined { .. }) => Some(Situation::CauseJoined),
+            Event::Evaluation(e::Event::Created {
+                initial_status: e::InitialStatus::Blocked { .. }, ..
+            }) => Some(Situation::EvaluationBlocked),
+            Event::Evaluation(e::Event::Created {
+                initial_status: e::InitialStatus::Delayed { .. }, ..
+            }) => Some(Situation::RestartDelayed),
+            Event::Evaluation(e::Event::Completed { placed, queued, .. }) if *placed > 0 && *queued > 0 => {
+                Some(Situation::PartlyPlaced)
+            }
+            Event::Rollout(r::Event::Started { kind: r::Kind::Rollback, .. }) => Some(Situation::RolledBack),
+            Event::Rollout(r::Event::Paused { .. }) => Some(Situation::RolloutPaused),
+            Event::Rollout(r::Event::Stalled { .. }) => Some(Situation::RolloutStalled),
+            _ => None,
+        });
+    }
+}
+
+/// Returns an entry as text.
+fn entry_text(entry: &Entry) -> String {
     let decisions = entry.decisions.iter().map(|decision| {
-        let name = match &decision.aggregate {
-            Aggregate::Process { guid, .. } => guid.to_string(),
-            Aggregate::Task { guid, .. } => guid.to_string(),
-            Aggregate::Periodic { guid, .. } => guid.to_string(),
-            Aggregate::Parameterised { guid, .. } => guid.to_string(),
-            Aggregate::Domain(domain) => domain.to_string(),
-            Aggregate::Cell(cell) => cell.to_string(),
-            Aggregate::Cluster => "cluster".into(),
-        };
         let events = decision.events.iter().map(|event| match event {
             Event::Actual(actual) => {
                 let places = actual.places();
                 format!("{}{:?}@{}", event.type_name(), places.indices.ranges(), places.definition_id)
             }
-            Event::Desired(_)
-            | Event::Evacuating(_)
-            | Event::Rollout(_)
-            | Event::Evaluation(_)
-            | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
-            | Event::Domain(_)
-            | Event::Cell(_)
-            | Event::Cluster(_) => event.type_name().to_owned(),
+            _ => event.type_name().to_owned(),
         });
         let events: Vec<String> = events.collect();
-        format!("{name} v{} {}", decision.version, events.join(" "))
+        format!("{} v{} {}", decision.aggregate, decision.version, events.join(" "))
     });
     decisions.collect::<Vec<_>>().join("; ")
 }

@@ -1,8 +1,8 @@
-//! Hot loops: nothing is sent, asked or ordered more often than its period or its backoff allows.
+//! Hot loops: a service repeats an effect no more often than its interval or backoff allows.
 //!
-//! For each kind there is a bound on how often one life of a service says the same thing of the same thing within a while.
-//! The bounds follow from docs/internals/model/timers-and-clocks.md, "Timers", with room for what is told at once and then again, and for clocks that
-//! jump. A loop without a wait is far beyond all of them.
+//! For each kind of effect there is a limit on repetitions with the same target within [`WINDOW`]. The limits
+//! follow from docs/internals/model/timers-and-clocks.md, "Timers", with room for immediate repetitions and for
+//! clock steps.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -12,14 +12,15 @@ use schemas::message::{PlacementOutcome, Report, Stop};
 use schemas::names::{CellId, ProcessGuid};
 use schemas::{ActualLrpKey, Place, Subject, Timestamp};
 
-use super::Checkers;
-use crate::nodes::{Life, NodeEffect};
-use crate::promises::{Broken, Promise};
+use crate::checkers::{Checkers, Notes};
+use crate::invariants::Invariant as I;
+use crate::machine::NodeEffect;
+use crate::shape::Life;
 
-/// It is counted within this time.
-const WHILE: Duration = Duration::from_secs(10);
+/// Time within which repetitions are counted.
+const WINDOW: Duration = Duration::from_secs(10);
 
-/// What is sent, asked or ordered.
+/// Kind of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Heartbeat,
@@ -42,72 +43,70 @@ enum Kind {
 }
 
 impl Kind {
-    /// How often the same is said within [`WHILE`], at most.
-    const fn most(self) -> usize {
+    /// Maximum number of repetitions within [`WINDOW`].
+    const fn limit(self) -> usize {
         match self {
-            // A container is made once.
+            // A container is created once.
             Self::Run => 1,
-            // Every second after a container could not be prepared, every 30 s while it fails, else more seldom; of a clock
-            // that jumps, sooner.
+            // Every second after a failed preparation, and every 30 s while the test fails.
             Self::SelfTest => 14,
-            // Every 5 s, and at once when something changes.
+            // Every 5 s, and after a change.
             Self::Stop | Self::Order | Self::Container | Self::Callback => 12,
-            // Every second, and at once.
+            // Every second, and after a change.
             Self::Outcome | Self::Report => 20,
             // Every 600 ms.
             Self::Beat => 25,
-            // Every 300 ms or so while nobody answers.
+            // About every 300 ms without an answer.
             Self::Campaign => 30,
-            // Every 5 s, and 200 ms after a change; where much starts and ends, something changes all the time. Each heartbeat
-            // about room has a cell offered work again that waits, also if it refused that: while the log accepts no entries,
-            // nothing else limits this.
-            Self::Heartbeat | Self::Records | Self::List | Self::Perform => 60,
-            // Every 200 ms of a subject whose end is not known, and whatever else happens to it.
+            // Every 5 s, and 200 ms after a change. Each heartbeat with free resources may cause an offer of work
+            // that waits, even if the cell refused it before.
+            Self::Heartbeat | Self::Records | Self::List | Self::Perform => 120,
+            // Every 200 ms for a subject whose end is unknown, and after each failed append.
             Self::Read => 100,
-            // Also once after each read that confirms answers on the subject of a shard.
+            // Also after each read that confirms answers on the subject of a shard.
             Self::ReadCluster => 200,
-            // As much as clients, reps and auctioneers have to say.
+            // Depends on the clients, reps and auctioneers.
             Self::Append => 300,
         }
     }
 }
 
-/// Who says what of what.
+/// Service, kind and target of an effect.
 type Name = (Life, Kind, String);
 
-/// What was said lately.
+/// Recent effects.
 #[derive(Default)]
 pub(super) struct Rates {
-    said: BTreeMap<Name, VecDeque<Timestamp>>,
-    told: BTreeSet<Name>,
+    recent: BTreeMap<Name, VecDeque<Timestamp>>,
+    reported: BTreeSet<Name>,
 }
 
 impl Rates {
-    fn says(&mut self, name: Name, now: Timestamp) -> Option<Broken> {
-        let times = self.said.entry(name.clone()).or_default();
-        times.retain(|at| now.since(*at) < WHILE);
+    fn check(&mut self, name: Name, now: Timestamp, notes: &mut Notes) {
+        let times = self.recent.entry(name.clone()).or_default();
+        times.retain(|at| now.since(*at) < WINDOW);
         times.push_back(now);
-        let (count, (life, kind, what)) = (times.len(), &name);
-        if count <= kind.most() || !self.told.insert(name.clone()) {
-            return None;
-        }
-        let how = format!("{} says {kind:?} of {what:?} {count} times within {WHILE:?}", life.0);
-        Some(Broken { promise: Promise::NoHotLoop, how })
+        let (count, (life, kind, target)) = (times.len(), &name);
+        let reported = count > kind.limit() && !self.reported.insert(name.clone());
+        notes.check(I::NoHotLoop, count <= kind.limit() || reported, || {
+            format!("{} repeats {kind:?} of {target:?} {count} times within {WINDOW:?}", life.0)
+        });
     }
 }
 
 impl Checkers {
-    /// Somebody does something.
-    #[must_use]
-    pub(crate) fn does(&mut self, life: Life, effect: &NodeEffect, now: Timestamp) -> Vec<Broken> {
-        let said = match effect {
+    /// Records an effect of a service.
+    pub(crate) fn effect(&mut self, life: Life, effect: &NodeEffect, now: Timestamp) {
+        let effects = match effect {
             NodeEffect::Bbs(effect) => of_bbs(effect),
             NodeEffect::Auctioneer(effect) => of_auctioneer(effect),
             NodeEffect::Rep(effect) => of_rep(effect),
         };
-        let often = said.into_iter().filter_map(|(kind, what)| self.rates.says((life, kind, what), now));
-        let broken: Vec<Broken> = often.collect();
-        broken.into_iter().chain(self.says_many(effect)).collect()
+        let mut notes = Notes::default();
+        for (kind, target) in effects {
+            self.rates.check((life, kind, target), now, &mut notes);
+        }
+        self.take(notes);
     }
 }
 
@@ -126,7 +125,7 @@ fn of_bbs(effect: &bbs::Effect) -> Vec<(Kind, String)> {
         E::Enter(cell, _) => order("enter", cell),
         E::LeaderHeartbeat(_) => vec![(Kind::Beat, String::new())],
         E::Call { task, .. } => vec![(Kind::Callback, task.to_string())],
-        // Each answers a question, or is said of what happened.
+        // Answers, and notifications of single events.
         E::Reply { .. }
         | E::AnswerQuery { .. }
         | E::Publish { .. }
@@ -202,7 +201,7 @@ fn of_rep(effect: &rep::Effect) -> Vec<(Kind, String)> {
         E::ListContainers => vec![(Kind::List, String::new())],
         E::SelfTest => vec![(Kind::SelfTest, String::new())],
         E::Heartbeat(_) => vec![(Kind::Heartbeat, String::new())],
-        // Each answers a question, or is said of what happened.
+        // Answers, and notifications of single events.
         E::AnswerPerform { .. } | E::AnswerState { .. } | E::Exit | E::Log { .. } => vec![],
     }
 }

@@ -1,9 +1,8 @@
-//! The tables of a database, as a projector keeps them: at every position they show what a World shows that was folded up
-//! to there from the start, and they keep what such a World forgets later (docs/reference/sql-tables.md, "History").
+//! SQL tables of a projector: at every position they have the rows of the reference World, and they keep rows
+//! that the World forgets later (docs/reference/sql-tables.md, "History").
 //!
-//! The log is folded into batches, as large as the backlog may be, and each is written to a database in memory, which
-//! knows no rule, as SQL knows none. The projector is killed between two batches, and begins again. Then
-//! positions are drawn. That is done in some runs only, by their seeds.
+//! In some runs the log is folded into batches, which are written to tables in memory. The projector is
+//! killed between two batches, and starts again. Then the tables are compared as of several positions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,46 +14,46 @@ use schemas::subject::Position;
 use schemas::{Entry, actual, evacuating};
 
 use crate::coverage::Situation;
-use crate::promises::{Broken, Promise as P};
+use crate::invariants::{Invariant as I, Violation};
 use crate::rng::Rng;
 
-/// So many runs of a thousand have tables: they take time.
+/// Runs with tables, per thousand.
 const SAMPLED: u64 = 400;
-/// At so many positions a run's tables are compared.
+/// Number of compared positions.
 const POSITIONS: u64 = 6;
-/// As many batches as a backlog of a run may be at least.
+/// Minimum number of batches of a log.
 const BATCHES: u64 = 4;
-/// So many times in a thousand a projector is killed after a batch.
+/// Probability of a kill after a batch, in thousandths.
 const KILLED: u64 = 60;
-/// So often a projector is killed at most: each time it reads the log from its start.
+/// Maximum number of kills. After each one the projector reads the log from its start.
 const KILLS: u32 = 2;
 
-/// Names a row.
+/// Name of a row.
 type Key = (Table, Vec<Value>);
 
-/// The log, as a reader reads it.
+/// Log as every service reads it.
 pub(super) type Entries = [(Position, Entry)];
 
-/// What is wrong with the tables of a log, and what was met.
-pub(super) fn judge(entries: &Entries, rng: &mut Rng, saw: &mut dyn FnMut(Situation)) -> Vec<Broken> {
+/// Checks the tables of a log. Calls `saw` with the situations that were met.
+pub(super) fn check(entries: &Entries, rng: &mut Rng, saw: &mut dyn FnMut(Situation)) -> Vec<Violation> {
     if !rng.chance(SAMPLED) {
         return vec![];
     }
     let wrong = project(entries, rng, saw).and_then(|database| compare(&database, entries, rng, saw));
-    wrong.err().map(|how| Broken { promise: P::TablesTrue, how }).into_iter().collect()
+    wrong.err().map(|how| Violation { invariant: I::TablesTrue, detail: how }).into_iter().collect()
 }
 
-/// Tables in memory: every row that ever was, of each key in the order in which they came.
+/// Tables in memory: all rows of each key, in order.
 #[derive(Default)]
 struct Database {
     rows: BTreeMap<Key, Vec<Interval>>,
-    /// Where each event stands.
+    /// Position of each event.
     events: Vec<(Position, u64)>,
     position: Position,
 }
 
 impl Database {
-    /// Writes a batch and the position up to which it goes: both, or nothing.
+    /// Writes a batch and its position.
     fn write(&mut self, batch: &Batch) -> Result<(), String> {
         let begin = std::mem::replace(&mut self.position, batch.end.position);
         for table in Table::ALL {
@@ -63,7 +62,7 @@ impl Database {
                 match known.filter(|last| last.to.is_none()) {
                     Some(last) if last.from.position < end.position => last.to = Some(end),
                     Some(last) => return Err(format!("{last:?} ends at {}", end.position)),
-                    // What had ended, and was forgotten, ends once more: its row may be there or not.
+                    // An ended and forgotten instance may end again, with or without a row.
                     None if table == Table::EndedInstances => {}
                     None => {
                         return Err(format!("{table:?} {key:?} ends at {}, and isn't there", end.position));
@@ -78,7 +77,7 @@ impl Database {
         Ok(())
     }
 
-    /// What a unique index refuses, and what no reader could make sense of.
+    /// Inserts a row, unless it overlaps another row of its key.
     fn insert(&mut self, interval: &Interval, begin: Position) -> Result<(), String> {
         let of = self.rows.entry(interval.row.name()).or_default();
         let ended = of.last().is_none_or(|last| last.to.is_some_and(|to| to <= interval.from));
@@ -94,7 +93,7 @@ impl Database {
         Ok(())
     }
 
-    /// What holds at a position.
+    /// Returns the rows as of a position.
     fn at(&self, position: Position) -> BTreeMap<(Table, &[Value]), &Interval> {
         let holds =
             |one: &&Interval| one.from.position <= position && one.to.is_none_or(|to| position < to.position);
@@ -102,7 +101,7 @@ impl Database {
         all.map(|one| (name(&one.row), one)).collect()
     }
 
-    /// Where rows begin that tell how something ended.
+    /// Returns the positions of rows about ended things.
     fn records(&self) -> Vec<Position> {
         let records = self.rows.iter().filter(|((table, _), _)| table.is_record());
         records.flat_map(|(_, all)| all.iter().map(|one| one.from.position)).collect()
@@ -113,7 +112,7 @@ fn name(row: &Row) -> (Table, &[Value]) {
     (row.table, row.key())
 }
 
-/// Follows the log as a projector does. One that is killed begins where its last batch ended: up to there it only folds.
+/// Projects a log. After a kill the projector folds again up to its last batch.
 fn project(entries: &Entries, rng: &mut Rng, saw: &mut dyn FnMut(Situation)) -> Result<Database, String> {
     let mut database = Database::default();
     let most = (entries.len() as u64 / BATCHES).max(1);
@@ -147,7 +146,7 @@ fn fold(projector: &mut Tables, mut batch: Batch, entries: &Entries) -> Batch {
     batch
 }
 
-/// Compares the tables as of some positions with a World that is folded from the start.
+/// Compares the tables as of several positions with a World.
 fn compare(
     database: &Database,
     entries: &Entries,
@@ -161,8 +160,8 @@ fn compare(
     if !events.eq(database.events.iter().copied()) {
         return Err("the events are not those of the log, each once and in order".into());
     }
-    let mut looks = looks(database, entries, rng);
-    let (mut world, mut shown) = (World::new(), Shown::default());
+    let mut looks = positions(database, entries, rng);
+    let (mut world, mut shown) = (World::new(), EndedRows::default());
     for (position, entry) in entries {
         shown.returned(entry);
         world.fold(*position, entry);
@@ -181,8 +180,8 @@ fn compare(
     Ok(())
 }
 
-/// At which positions is looked: anywhere, where something ended, and at the end.
-fn looks(database: &Database, entries: &Entries, rng: &mut Rng) -> BTreeSet<Position> {
+/// Draws positions: any, those of ended things, and the last.
+fn positions(database: &Database, entries: &Entries, rng: &mut Rng) -> BTreeSet<Position> {
     let records = database.records();
     let mut looks: BTreeSet<Position> = entries.last().map(|(position, _)| *position).into_iter().collect();
     for nth in 0..POSITIONS {
@@ -193,7 +192,7 @@ fn looks(database: &Database, entries: &Entries, rng: &mut Rng) -> BTreeSet<Posi
     looks
 }
 
-/// The rows that a World shows are held, each as it shows it; and nothing else is, but what tells how something ended.
+/// Compares rows with the rows of a World. Rows about ended things may be additional.
 fn same(
     held: &BTreeMap<(Table, &[Value]), &Interval>,
     expected: &[Row],
@@ -207,7 +206,7 @@ fn same(
             None => return Err(format!("{row:?} is missing")),
         }
     }
-    // A process that keeps no history shows nothing of what ended, not even at once.
+    // A process without history has no rows of ended instances, not even at the position of the end.
     let wrong = others.into_values().find(|one| {
         let begins = one.from.position == position && one.row.table != Table::EndedInstances;
         begins || !one.row.table.is_record()
@@ -215,7 +214,7 @@ fn same(
     wrong.map_or(Ok(()), |one| Err(format!("{one:?} shouldn't be there")))
 }
 
-/// What runs, or is to, is not told of as ended: a container may come back with its cell.
+/// Checks that no container with a record has a row as ended. A container may come back with its cell.
 fn ended_no_more(held: &BTreeMap<(Table, &[Value]), &Interval>, world: &World) -> Result<(), String> {
     let slots = world.processes_from(None).flat_map(|process| process.slots.iter());
     for by in slots.flat_map(Slot::holders) {
@@ -227,16 +226,16 @@ fn ended_no_more(held: &BTreeMap<(Table, &[Value]), &Interval>, world: &World) -
     Ok(())
 }
 
-/// What was shown before: what tells how something ended stays.
+/// Rows about ended things so far, which must stay.
 #[derive(Default)]
-struct Shown {
+struct EndedRows {
     records: BTreeSet<Key>,
-    /// What the World shows now.
+    /// Current rows of the World.
     last: BTreeSet<Key>,
 }
 
-impl Shown {
-    /// A container that a record names again has not ended.
+impl EndedRows {
+    /// Removes containers that got a record again.
     fn returned(&mut self, entry: &Entry) {
         for event in entry.decisions.iter().flat_map(|decision| &decision.events) {
             if let Event::Actual(actual::Event::Claimed { by, .. } | actual::Event::Started { by, .. })

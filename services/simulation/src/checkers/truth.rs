@@ -1,132 +1,103 @@
-//! What the containers really did, whatever anybody was told of it.
+//! Real containers, independent of all reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use schemas::container::{Container, ContainerState, NetInfo, RunResult, WorkKey};
+use schemas::container::{Container, ContainerState, RunResult, WorkKey};
 use schemas::names::InstanceGuid;
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Timestamp};
 use scripted::{ActionEvent, ActionEventKind, Scripted};
 
-use super::Notes;
+use crate::checkers::Notes;
 use crate::coverage::Situation;
-use crate::promises::Promise as P;
+use crate::invariants::Invariant as I;
 
-/// What the containers did so far.
+/// Containers so far.
 #[derive(Default)]
 pub(super) struct Truth {
-    /// Containers that the log let in, and for what.
+    /// Work that the log claimed for each container.
     claims: BTreeMap<InstanceGuid, WorkKey>,
+    /// Containers whose action runs, each with its work and its cell.
     live: BTreeMap<InstanceGuid, (WorkKey, usize)>,
     started: BTreeSet<InstanceGuid>,
-    /// Containers that were ever made.
-    known: BTreeSet<InstanceGuid>,
+    /// Results of the actions that ended.
     ended: BTreeMap<InstanceGuid, RunResult>,
-    deleted: BTreeSet<InstanceGuid>,
-    /// Where the containers that ran were reached.
-    nets: BTreeMap<InstanceGuid, NetInfo>,
-    /// How containers completed, whether their action ever began or not.
+    /// Results of the containers, including those whose action never started.
     results: BTreeMap<InstanceGuid, RunResult>,
-    tasks: BTreeSet<WorkKey>,
-    /// Of each ActualLRP, whatever the life, how many containers run, and since when more than two.
+    deleted: BTreeSet<InstanceGuid>,
+    started_tasks: BTreeSet<WorkKey>,
+    /// Number of running containers of each ActualLRP in all epochs, and the time since which there are more
+    /// than two.
     running: BTreeMap<ActualLrpKey, (u32, Option<Timestamp>)>,
     crowded: Duration,
 }
 
 impl Truth {
-    /// The log let containers in.
-    pub(super) fn claimed(&mut self, claims: Vec<(InstanceGuid, WorkKey)>) {
-        self.claims.extend(claims);
+    /// Records that the log claims work for a container.
+    pub(super) fn claimed(&mut self, guid: InstanceGuid, work: WorkKey) {
+        self.claims.insert(guid, work);
     }
 
-    /// An action started or ended on a cell: a task's starts at most once, ever; nothing starts before the log let it
-    /// in; a cell never holds more than it has.
+    /// Checks the start or the end of an action on a cell with these resources.
     pub(super) fn happened(
         &mut self,
-        happened: &ActionEvent,
-        cell: usize,
+        event: &ActionEvent,
+        (cell, total): (usize, Resources),
         containers: &Scripted,
-        total: Resources,
         notes: &mut Notes,
     ) {
-        let ActionEvent { instance_guid, work, at, what } = happened;
+        let ActionEvent { instance_guid: guid, work, at, what } = event;
         match what {
             ActionEventKind::Started => {
-                notes.must(P::ClaimedBeforeRun, self.claims.get(instance_guid) == Some(work), || {
-                    format!("{work} started as {instance_guid}, which the log did not let in for that")
+                notes.check(I::ClaimedBeforeRun, self.claims.get(guid) == Some(work), || {
+                    format!("{work} started in container {guid}, which did not claim it")
                 });
-                if matches!(work, WorkKey::Task { .. }) {
-                    notes.must(P::TaskOnce, self.tasks.insert(work.clone()), || {
-                        format!("{work} started twice")
-                    });
-                }
-                self.started.insert(*instance_guid);
-                self.live.insert(*instance_guid, (work.clone(), cell));
+                let is_task = matches!(work, WorkKey::Task { .. });
+                let once = !is_task || self.started_tasks.insert(work.clone());
+                notes.check(I::TaskOnce, once, || format!("{work} started twice"));
+                self.started.insert(*guid);
+                self.live.insert(*guid, (work.clone(), cell));
                 if self.count(work, *at, true) > 1 {
-                    notes.saw(Situation::Crowd);
+                    notes.met(Situation::Crowd);
                 }
             }
             ActionEventKind::Ended(result) => {
-                self.ended.insert(*instance_guid, result.clone());
-                self.live.remove(instance_guid);
+                self.ended.insert(*guid, result.clone());
+                self.live.remove(guid);
                 self.count(work, *at, false);
             }
         }
-        // Of what has ended and is to be deleted nothing runs: that order may be lost.
-        let leaves = |one: &Container| {
+        // The order to delete an ended container may be lost.
+        let is_gone = |one: &Container| {
             matches!(one.state, ContainerState::Completed(_)) && self.deleted.contains(&one.instance_guid)
         };
-        let there = containers.list().into_iter().filter(|one| !leaves(one));
-        let held = there.fold(Resources::default(), |sum, one| sum.plus(one.resources));
-        notes.must(P::CellHolds, total.fits(held), || format!("cell {cell} holds {held:?}"));
+        let held = containers.list().into_iter().filter(|one| !is_gone(one));
+        let used = held.fold(Resources::default(), |sum, one| sum.plus(one.resources));
+        notes.check(I::CellHolds, total.fits(used), || format!("the containers of cell {cell} use {used:?}"));
     }
 
-    /// A container is made.
-    pub(super) fn made(&mut self, guid: InstanceGuid) {
-        self.known.insert(guid);
-    }
-
-    /// A container came to a state.
+    /// Records a change of a container.
     pub(super) fn changed(&mut self, container: &Container) {
-        match &container.state {
-            ContainerState::Running(net) => {
-                self.nets.insert(container.instance_guid, net.clone());
-            }
-            ContainerState::Completed(result) => {
-                self.results.insert(container.instance_guid, result.clone());
-            }
-            ContainerState::Reserved | ContainerState::Initializing | ContainerState::Created => {}
+        if let ContainerState::Completed(result) = &container.state {
+            self.results.insert(container.instance_guid, result.clone());
         }
     }
 
-    /// Where a container was reached that ran.
-    pub(super) fn net(&self, guid: InstanceGuid) -> Option<&NetInfo> {
-        self.nets.get(&guid)
-    }
-
-    /// How a container completed.
-    pub(super) fn result(&self, guid: InstanceGuid) -> Option<&RunResult> {
-        self.results.get(&guid)
-    }
-
-    /// One more or one fewer container of an ActualLRP runs. Answers how many do.
+    /// Counts a start or an end of a container of an ActualLRP. Returns the number of running containers.
     fn count(&mut self, work: &WorkKey, at: Timestamp, starts: bool) -> u32 {
         let WorkKey::Lrp { key, .. } = work else { return 0 };
-        let (count, crowded) = self.running.entry(key.clone()).or_default();
+        let (count, crowded_since) = self.running.entry(key.clone()).or_default();
         *count = if starts { *count + 1 } else { count.saturating_sub(1) };
-        match (*count > 2, *crowded) {
-            (true, None) => *crowded = Some(at),
-            (false, Some(since)) => {
-                self.crowded = self.crowded.max(at.since(since));
-                *crowded = None;
-            }
-            (true, Some(_)) | (false, None) => {}
+        if *count > 2 {
+            crowded_since.get_or_insert(at);
+        } else if let Some(since) = crowded_since.take() {
+            self.crowded = self.crowded.max(at.since(since));
         }
         *count
     }
 
-    /// A machine died with everything on it.
+    /// Records that the machine of a cell died with all its containers.
     pub(super) fn cell_died(&mut self, cell: usize, now: Timestamp) {
         let dead: Vec<InstanceGuid> =
             self.live.iter().filter(|(_, (_, on))| *on == cell).map(|(guid, _)| *guid).collect();
@@ -137,37 +108,39 @@ impl Truth {
         }
     }
 
-    /// Notes that a container is to be deleted, and tells whether that is new.
-    pub(super) fn is_first_deletion(&mut self, guid: InstanceGuid) -> bool {
+    /// Records that a rep deletes a container. Returns `true` the first time.
+    pub(super) fn deleted(&mut self, guid: InstanceGuid) -> bool {
         self.deleted.insert(guid)
     }
 
-    /// Whether a container is to be deleted.
     pub(super) fn is_deleted(&self, guid: InstanceGuid) -> bool {
         self.deleted.contains(&guid)
     }
 
-    /// Whether a container ever came to be.
-    pub(super) fn is_known(&self, guid: InstanceGuid) -> bool {
-        self.known.contains(&guid)
+    /// Returns the work of a live container.
+    pub(super) fn work(&self, guid: InstanceGuid) -> Option<&WorkKey> {
+        self.live.get(&guid).map(|(work, _)| work)
     }
 
-    /// Whether a container's action ever began.
     pub(super) fn has_started(&self, guid: InstanceGuid) -> bool {
         self.started.contains(&guid)
     }
 
-    /// Whether a container's action runs.
     pub(super) fn is_live(&self, guid: InstanceGuid) -> bool {
         self.live.contains_key(&guid)
     }
 
-    /// How a container's action ended.
+    /// Returns the result of a container's action.
     pub(super) fn ended(&self, guid: InstanceGuid) -> Option<&RunResult> {
         self.ended.get(&guid)
     }
 
-    /// The longest time in which more than two containers of one ActualLRP ran at once.
+    /// Returns the result of a container.
+    pub(super) fn result(&self, guid: InstanceGuid) -> Option<&RunResult> {
+        self.results.get(&guid)
+    }
+
+    /// Returns the longest time for which more than two containers of one ActualLRP ran at once.
     pub(super) fn crowded(&self, now: Timestamp) -> Duration {
         let still = self.running.values().filter_map(|(_, since)| *since).map(|since| now.since(since));
         still.chain([self.crowded]).max().unwrap_or_default()

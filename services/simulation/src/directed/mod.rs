@@ -1,12 +1,13 @@
-//! Plans that lead to one row of the reconciliation tables each: of many rows seeds meet one in thousands of runs, if any.
+//! Plans that lead to one row of the reconciliation tables. Seeds meet many of these rows in one of thousands
+//! of runs, if at all.
 //!
-//! Each is a small cast. `ALPHA` is the cell whose rep is to meet the row, `BETA` the one that holds the evacuating
-//! record, `OMEGA` the one that holds the instance. Cells appear one after the other, so that it is known where work
-//! goes; who must not hear what becomes of its work is cut off; and when all is set up, the rep of `ALPHA` looks.
+//! The rep of `ALPHA` is to meet the row, `BETA` holds the evacuating record, and `OMEGA` holds the instance.
+//! Cells appear one after the other, so that the placement of work is known. Nodes that must not receive
+//! messages are cut off. At the end the rep of `ALPHA` compares its containers with the log.
 //!
-//! Times are in milliseconds from the start. They follow from a few of the product's: a heartbeat every 5 s, a cell lost
-//! after 15 s of silence, containers looked at every 30 s, what is not answered within 2 s asked again after 1, 2, 4,
-//! 8 and 16 s. Whoever changes these finds the plans that no longer arrive by the test that runs them.
+//! Times are in milliseconds from the start. They depend on the heartbeat interval of 5 s, the loss of a cell
+//! after 15 s, the poll interval of 30 s, and retries 1, 2, 4, 8 and 16 s after a timeout of 2 s. A test runs
+//! all plans, and so finds plans that a change of these times breaks.
 
 mod processes;
 mod tasks;
@@ -18,31 +19,32 @@ use rep::reconcile::evacuation::{EvacuatingLrp, Instance};
 use rep::reconcile::{Holder, lrp, task};
 use schemas::names::ProcessGuid;
 
-use super::faults::Faults;
-use super::nodes::{Node, Shape};
-use super::plan::{Act, Plan};
-use super::workload::{Ask, Work, domain};
-
 use self::processes::Case;
 
-/// The cell whose rep is to meet the row.
+use crate::act::Act;
+use crate::plan::Plan;
+use crate::rates::Faults;
+use crate::shape::{Node, Shape};
+use crate::work::{Ask, Work, domain};
+
+/// Cell whose rep is to meet the row.
 const ALPHA: usize = 0;
-/// The cell that holds the evacuating record.
+/// Cell with the evacuating record.
 const BETA: usize = 1;
-/// The cell that holds the instance.
+/// Cell with the instance.
 const OMEGA: usize = 3;
-/// Other cells with room: they stay away. The rest are too small, or want a tag: they are there so that one cell that
-/// falls silent is not taken for a fault of the network.
+/// Other cells with room, which stay away. The remaining cells are too small or require a tag. They exist so
+/// that the loss of one cell does not count as a network fault.
 const SPARE: [usize; 2] = [4, 5];
-/// More than the small cells have.
+/// More memory than the small cells have.
 const MEMORY_MB: u64 = 1_100;
-/// When the first work is asked for.
+/// Time of the first command.
 const FIRST: u64 = 3_000;
-/// So long after the last of it every rep has looked again.
+/// Time until every rep has polled after the last act.
 const LOOKS: Duration = Duration::from_secs(35);
 
-/// A plan that is to meet a row; none if only chance does: an order has to overtake an answer by a hair. Several attempts
-/// differ in their moments, and in the network's.
+/// Returns a plan that is to meet a row. `None` if an order has to overtake an answer by chance. Attempts
+/// differ in their times and random numbers.
 #[must_use]
 pub fn towards(row: Row, attempt: u64) -> Option<Plan> {
     let mut scene = Scene::new(attempt);
@@ -63,19 +65,19 @@ pub fn towards(row: Row, attempt: u64) -> Option<Plan> {
     Some(scene.plan())
 }
 
-/// What happens, as it comes together.
+/// Builder of a plan.
 struct Scene {
     attempt: u64,
     work: Work,
     acts: Vec<(u64, Act)>,
     delay_ms: u64,
-    /// When the last of it is over.
+    /// End of the last act.
     until: u64,
 }
 
 impl Scene {
     fn new(attempt: u64) -> Self {
-        let work = Work { memory_mb: MEMORY_MB, ..Work::usual() };
+        let work = Work { memory_mb: MEMORY_MB, ..Work::basic() };
         let mut scene = Self { attempt, work, acts: vec![], delay_ms: Faults::NONE.delay_ms, until: 0 };
         scene.stay_away(&SPARE);
         scene
@@ -90,7 +92,7 @@ impl Scene {
             mixed: true,
             evacuation: Duration::from_secs(300),
             self_test: Duration::from_secs(600),
-            ..Shape::USUAL
+            ..Shape::DEFAULT
         };
         Plan {
             seed: attempt,
@@ -102,7 +104,7 @@ impl Scene {
         }
     }
 
-    /// What the attempts differ by.
+    /// Returns the difference between attempts.
     const fn jitter(&self) -> u64 {
         self.attempt * 173
     }
@@ -122,48 +124,48 @@ impl Scene {
         self.ask(at, Ask::Desire { process: web(), instances: 1, work });
     }
 
-    /// Cells are not there before peace.
+    /// Keeps cells away until peace.
     fn stay_away(&mut self, cells: &[usize]) {
         for cell in cells {
             self.at(0, cut_off(*cell, Duration::from_secs(3_600)));
         }
     }
 
-    /// A cell is not there before.
+    /// Lets a cell appear at a time.
     fn appears(&mut self, cell: usize, at: u64) {
         self.blind(cell, 0, at);
     }
 
-    /// A rep hears nobody, and nobody hears it.
+    /// Cuts a rep off.
     fn blind(&mut self, cell: usize, from: u64, until: u64) {
         self.at(from, cut_off(cell, between(from, until)));
         self.until = self.until.max(until);
     }
 
-    /// A rep is killed, and looks at once when it is back.
+    /// Kills a rep, which polls when it restarts.
     fn dies(&mut self, cell: usize, from: u64, until: u64) {
         self.at(from, Act::Kill { node: Node::Rep(cell), away: between(from, until) });
         self.until = self.until.max(until);
     }
 
-    /// A rep stands still: it finds everything when it goes on.
+    /// Pauses a rep, which handles all its inputs afterwards.
     fn stands_still(&mut self, cell: usize, from: u64, until: u64) {
         self.at(from, Act::Pause { node: Node::Rep(cell), time: between(from, until) });
         self.until = self.until.max(until);
     }
 
-    /// A cell is evacuated, as far as it can be.
+    /// Evacuates a cell.
     fn evacuates(&mut self, cell: usize, at: u64) {
         self.at(at, Act::Evacuate(cell));
     }
 
-    /// A cell is evacuated, and no BBS hears from its rep.
+    /// Evacuates a cell while no BBS receives messages of its rep.
     fn leaves_unheard(&mut self, cell: usize, from: u64, until: u64) {
         self.parts(&[Node::Rep(cell)], &[Node::Bbs(0), Node::Bbs(1)], (from, until));
         self.evacuates(cell, from + 20);
     }
 
-    /// What a BBS says to a rep gets lost.
+    /// Loses the messages from BBSs to a rep.
     fn hears_no_bbs(&mut self, cell: usize, from: u64, until: u64) {
         self.parts(&[Node::Bbs(0), Node::Bbs(1)], &[Node::Rep(cell)], (from, until));
     }
@@ -174,19 +176,19 @@ impl Scene {
         self.until = self.until.max(end);
     }
 
-    /// No auction is held.
+    /// Pauses the auctioneers.
     fn no_auctions(&mut self, from: u64, until: u64) {
         for node in [Node::Auctioneer(0), Node::Auctioneer(1)] {
             self.at(from, Act::Pause { node, time: between(from, until) });
         }
     }
 
-    /// A cell's rep hears late that its containers run.
+    /// Delays the container events of a cell.
     fn slow(&mut self, cell: usize, from: u64) {
         self.at(from, Act::Slow { cell, time: Duration::from_secs(120) });
     }
 
-    /// A cell can't make containers: what it is given crashes.
+    /// Lets the creation of containers fail on a cell.
     fn sick(&mut self, cell: usize, from: u64) {
         self.at(from, Act::Sick { cell, time: Duration::from_secs(60) });
     }

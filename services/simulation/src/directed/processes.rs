@@ -1,4 +1,4 @@
-//! Towards the rows of processes.
+//! Plans for the rows of processes.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use rep::reconcile::Holder::{Alpha, Omega};
 use rep::reconcile::evacuation::{EvacuatingLrp, Instance};
 use rep::reconcile::lrp;
 
-use super::{ALPHA, BETA, FIRST, OMEGA, Scene, web};
-use crate::plan::Act;
-use crate::workload::Ask;
+use crate::act::Act;
+use crate::directed::{ALPHA, BETA, FIRST, OMEGA, Scene, web};
+use crate::work::Ask;
 
-/// A container of ALPHA, against what.
+/// Container of ALPHA, and the records.
 #[derive(Clone, Copy)]
 pub(super) struct Case {
     pub(super) container: lrp::Container,
     pub(super) instance: Instance,
     pub(super) twin: EvacuatingLrp,
-    /// Whether ALPHA evacuates.
+    /// `true` if ALPHA evacuates.
     pub(super) evacuates: bool,
 }
 
@@ -37,7 +37,7 @@ impl Scene {
 
     // ---- RESERVED ------------------------------------------------------------------------------------------------
 
-    /// The rep of ALPHA stands still with work on its way to it, which others get then.
+    /// Pauses the rep of ALPHA with work on its way, which other cells get then.
     fn reserved(&mut self, case: Case) {
         let from_beta = case.twin != EvacuatingLrp::Absent;
         let given = match (from_beta, case.instance) {
@@ -69,8 +69,8 @@ impl Scene {
         }
     }
 
-    /// ALPHA finds its work when another cell has it. If it evacuates, the order reaches it between its claim and the
-    /// answer: it claims only what it has prepared, and an evacuating rep prepares nothing.
+    /// ALPHA receives work that another cell has. If ALPHA evacuates, the order arrives between its claim and
+    /// the answer, because an evacuating rep prepares no containers.
     fn gets_nothing(&mut self, evacuates: bool, given: u64) {
         let back = given + 10_000 + self.jitter();
         self.stands_still(ALPHA, given - 50, back);
@@ -80,7 +80,7 @@ impl Scene {
         }
     }
 
-    /// OMEGA was lost before its container ran, and tells of it when BETA evacuates.
+    /// OMEGA is lost before its container runs, and reports the container when BETA evacuates.
     fn gets_behind_omega(&mut self, given: u64) {
         self.dies(OMEGA, 5_000, given + 3_000);
         self.appears(BETA, 12_000);
@@ -89,8 +89,9 @@ impl Scene {
         self.gets_nothing(true, given);
     }
 
-    /// ALPHA's rep stands still for so long that its auctioneer gives the work to OMEGA, which gives it back. Its claim is
-    /// refused at first, for it was lost meanwhile; when it is made again, the order to evacuate overtakes the answer.
+    /// ALPHA is paused until the auctioneer sends its work to OMEGA, which unclaims it. The first claim of
+    /// ALPHA is refused because ALPHA was lost. The order to evacuate overtakes the answer to the second
+    /// claim.
     fn given_back(&mut self, instance: Instance, given: u64) {
         let back = given + 42_000;
         self.stands_still(ALPHA, given - 50, back);
@@ -106,7 +107,7 @@ impl Scene {
 
     // ---- INITIALIZING and CREATED ----------------------------------------------------------------------------------
 
-    /// ALPHA is cut off with a container that takes its time to start: 80 s.
+    /// Cuts ALPHA off with a container that starts slowly.
     fn starting(&mut self, case: Case) {
         let long = Duration::from_secs(80);
         if case.container == lrp::Container::Initializing {
@@ -117,7 +118,7 @@ impl Scene {
         self.desire(FIRST);
         match (case.instance, case.twin) {
             (Instance::Running(Omega), EvacuatingLrp::Absent) => {
-                // OMEGA is lost before it runs, and comes back when it does.
+                // OMEGA is lost before its container runs, and comes back then.
                 self.stay_away(&[BETA]);
                 self.appears(ALPHA, 6_000);
                 self.dies(OMEGA, 5_000, 86_000);
@@ -140,7 +141,7 @@ impl Scene {
                 self.away(case.evacuates, 4_500, back);
             }
             (Instance::Running(Omega), EvacuatingLrp::Alpha | EvacuatingLrp::Beta) => {
-                // OMEGA and BETA are, one after the other.
+                // OMEGA is lost first, and BETA later.
                 self.appears(BETA, 12_000);
                 self.appears(ALPHA, 30_000);
                 self.dies(OMEGA, 5_000, 109_000);
@@ -169,7 +170,7 @@ impl Scene {
 
     // ---- RUNNING and COMPLETED -----------------------------------------------------------------------------------
 
-    /// What becomes of the container once it runs: it goes on, crashes after so long, or is asked to stop then.
+    /// Lets the container run on, crash or stop after its start.
     fn ends(&mut self, container: lrp::Container, run: u64, stop_at: u64) {
         match container {
             lrp::Container::Crashed => {
@@ -188,7 +189,7 @@ impl Scene {
         }
     }
 
-    /// ALPHA is cut off until it is lost, and evacuates when it is back, if it does, before it has looked again.
+    /// Cuts ALPHA off until it is lost. It evacuates before it has polled, if at all.
     fn lost_with(&mut self, container: lrp::Container, evacuates: bool) {
         self.ends(container, 20_500, 4_430);
         self.blind(ALPHA, 4_500, if evacuates { 24_500 } else { 30_000 });
@@ -232,7 +233,7 @@ impl Scene {
         self.stay_away(&[BETA]);
         match case.instance {
             Instance::Running(Omega) => {
-                // OMEGA was lost before its container ran, and tells of it while ALPHA is cut off.
+                // OMEGA is lost before its container runs, and reports the container while ALPHA is cut off.
                 self.work.start = Duration::from_secs(5);
                 self.ends(case.container, 6_000, 28_900);
                 self.slow(OMEGA, 3_500);
@@ -275,7 +276,7 @@ impl Scene {
                 self.leaves_unheard(ALPHA, 13_500 + self.jitter(), 40_000);
             }
             Instance::Running(Alpha) => {
-                // It is lost, and back when BETA evacuates what it got instead.
+                // OMEGA is lost, and comes back when BETA evacuates the replacement.
                 self.stay_away(&[OMEGA]);
                 self.ends(case.container, 33_000, 33_900);
                 self.appears(BETA, 15_000);
@@ -286,7 +287,7 @@ impl Scene {
                 self.leaves_unheard(ALPHA, 34_000 + self.jitter(), 42_000);
             }
             Instance::Running(Omega) => {
-                // ALPHA is lost, then OMEGA before its container runs, which is back when BETA evacuates.
+                // ALPHA is lost, then OMEGA before its container runs. OMEGA comes back when BETA evacuates.
                 self.work.start = Duration::from_secs(3);
                 self.ends(case.container, 39_400, 6_950);
                 self.blind(ALPHA, 7_000, 46_700);
@@ -315,7 +316,7 @@ impl Scene {
 
     // ---- no container --------------------------------------------------------------------------------------------
 
-    /// ALPHA's machine dies, and comes back without its containers.
+    /// Lets the machine of ALPHA die with its containers.
     fn nothing(&mut self, instance: Instance) {
         self.stay_away(&[BETA, OMEGA]);
         if instance == Instance::Claimed(Alpha) {
@@ -327,7 +328,7 @@ impl Scene {
 
     // ---- the records ---------------------------------------------------------------------------------------------
 
-    /// What becomes, from then on, of an instance that ALPHA held, or was to get.
+    /// Determines the fate of an instance of ALPHA.
     fn becomes(&mut self, case: Case, from: u64, until: u64) {
         match case.instance {
             Instance::Absent => {
@@ -350,7 +351,7 @@ impl Scene {
                 self.appears(OMEGA, from - 2_000);
                 self.sick(OMEGA, from - 300);
             }
-            // Nobody else gets it.
+            // No other cell gets the instance.
             Instance::Claimed(Alpha) | Instance::Running(Alpha) => self.stay_away(&[OMEGA]),
         }
     }

@@ -1,4 +1,4 @@
-//! Towards the rows of tasks.
+//! Plans for the rows of tasks.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use rep::reconcile::Holder::{Alpha, Omega};
 use rep::reconcile::task::{Container, Task};
 use schemas::names::TaskGuid;
 
-use super::{ALPHA, BETA, FIRST, OMEGA, Scene};
-use crate::plan::Act;
-use crate::workload::{Ask, Owner};
+use crate::act::Act;
+use crate::directed::{ALPHA, BETA, FIRST, OMEGA, Scene};
+use crate::work::{Ask, Owner};
 
 impl Scene {
     pub(super) fn task(&mut self, container: Container, record: Task) {
@@ -38,7 +38,7 @@ impl Scene {
         }
     }
 
-    /// How long the task takes for what.
+    /// Sets the duration of the task.
     fn works(&mut self, container: Container, record: Task) {
         let long = Duration::from_secs(100);
         match (container, record) {
@@ -54,16 +54,16 @@ impl Scene {
         }
     }
 
-    /// The task is ALPHA's, and ended by its client, before ALPHA's rep hears of either.
+    /// Lets the client end a task of ALPHA before the rep learns that it holds the task.
     fn started_unanswered(&mut self) {
         self.stay_away(&[OMEGA]);
         self.hears_no_bbs(ALPHA, FIRST - 20, FIRST + 25_600 + self.jitter());
         self.ask(20_000, Ask::Cancel(job()));
     }
 
-    /// The rep of ALPHA stands still with the task on its way to it.
+    /// Pauses the rep of ALPHA with the task on its way.
     fn reserved_task(&mut self, record: Task) {
-        // So long that its auctioneer gives the task to another.
+        // The auctioneer sends the task to another cell.
         self.stands_still(ALPHA, FIRST - 50, FIRST + 45_000 + self.jitter());
         match record {
             Task::Absent => {
@@ -76,7 +76,7 @@ impl Scene {
         }
     }
 
-    /// ALPHA is cut off with the task, until it is lost where the task is to have ended.
+    /// Cuts ALPHA off with the task, until ALPHA is lost if the task has to end.
     fn cut_off_with_task(&mut self, record: Task) {
         self.stay_away(&[OMEGA]);
         let back = match record {

@@ -1,14 +1,15 @@
-//! What users and faults do, as text and from text.
+//! Acts as text.
 
 use std::fmt;
 
-use super::words;
-use super::{asks, evaluations};
-use crate::nodes::{Node, Shape, cell_id};
-use crate::plan::Act;
 use scenario::words::{Bad, Time, Words};
 
-/// The beginnings of everything that can happen.
+use crate::act::Act;
+use crate::layout::cell_id;
+use crate::shape::{Node, Shape};
+use crate::story::{asks, evaluations, words};
+
+/// First words of all acts.
 const KNOWN: &str = "something that happens: desire, scale, describe, deploy, activate, restart, policy, rollout, remove, retire, exec, run task, cancel, resolve, domain, evacuate, \
                      retry evaluation of, cordon, uncordon, forget, preemption on, preemption off, shards, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
                      sick, full, malformed entry, power cut or expect";
@@ -62,7 +63,7 @@ impl fmt::Display for Act {
     }
 }
 
-/// Some services, or nobody.
+/// Some nodes, or none.
 struct Nodes<'a>(&'a [Node]);
 
 impl fmt::Display for Nodes<'_> {
@@ -72,7 +73,7 @@ impl fmt::Display for Nodes<'_> {
     }
 }
 
-/// What happens, behind its time.
+/// Parses an act without its time.
 pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
     if let Some(ask) = asks::read(words)? {
         return Ok(ask);
@@ -140,7 +141,7 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
     Ok(act)
 }
 
-/// Services, at least one; or nobody.
+/// Parses one or more nodes, or the word for none.
 fn nodes(words: &mut Words, shape: Shape) -> Result<Vec<Node>, Bad> {
     if words.take("nobody") {
         return Ok(vec![]);
@@ -152,7 +153,7 @@ fn nodes(words: &mut Words, shape: Shape) -> Result<Vec<Node>, Bad> {
     Ok(nodes)
 }
 
-/// How far a clock is set, in milliseconds: `+30s` or `-200ms`.
+/// Parses a clock step such as `+30s` or `-200ms`, in milliseconds.
 fn step(words: &mut Words) -> Result<i64, Bad> {
     words.read("how far, as +30s or -200ms", |word| {
         let (sign, time) = word.split_at_checked(1)?;

@@ -1,4 +1,4 @@
-//! What clients ask, as text and from text.
+//! Commands of clients as text.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use schemas::priority::Priority;
 use schemas::refusal::Code;
 use schemas::spec::PeriodicAction;
 
-use super::rolling;
-use crate::plan::{Act, Answer};
-use crate::racks::Asks;
-use crate::walls::Walls;
-use crate::workload::{Ask, Often, Owner, Work, domain, other_domain};
 use scenario::words::{Bad, Quoted, Time, Words, duration};
 
-/// How long a client waits for its answer, where nothing else is said.
+use crate::act::{Act, Answer};
+use crate::rules::{IsolationRule, RackRule};
+use crate::story::rolling;
+use crate::work::{Ask, Often, Owner, Work, domain, other_domain};
+
+/// Default time for which a client waits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 const OVERLAPS: [(&str, Overlap); 3] =
@@ -35,12 +35,12 @@ const PERIODIC_ASKS: [(&str, PeriodicAction); 4] = [
 
 const OVERFLOWS: [(&str, Overflow); 2] = [("queued", Overflow::Queued), ("refused", Overflow::Refused)];
 
-/// The word for one of these.
+/// Returns the word for a value.
 fn word_of<T: PartialEq>(words: &[(&'static str, T)], meaning: &T) -> &'static str {
     words.iter().find(|(_, known)| known == meaning).map_or("", |(word, _)| *word)
 }
 
-/// What may stand behind every request.
+/// Options of every command.
 struct Tail {
     domain: Domain,
     patience: Duration,
@@ -48,7 +48,7 @@ struct Tail {
 
 // ---- to text -----------------------------------------------------------------------------------------------------
 
-/// A request with all that belongs to it.
+/// Writes a command with its options.
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     (ask, domain, patience): (&Ask, &Domain, Duration),
@@ -134,24 +134,24 @@ impl fmt::Display for Answer {
     }
 }
 
-/// How a container behaves and what it needs, as far as that is unusual.
+/// Writer of the options of work that differ from the default.
 struct Options<'a>(&'a Work);
 
 impl fmt::Display for Options<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let usual = Work::usual();
+        let basic = Work::basic();
         let Work { create, start, run, exit, result, ignores_term, hangs, fails, .. } = self.0;
-        let Work { unhealthy, memory_mb, stack, tag, asks, walls, priority, .. } = self.0;
-        let time = |f: &mut fmt::Formatter<'_>, name: &str, time: Duration, usual: Duration| {
-            if time == usual { Ok(()) } else { write!(f, " {name}={}", Time(time)) }
+        let Work { unhealthy, memory_mb, stack, tag, racks, isolation, priority, .. } = self.0;
+        let time = |f: &mut fmt::Formatter<'_>, name: &str, time: Duration, basic: Duration| {
+            if time == basic { Ok(()) } else { write!(f, " {name}={}", Time(time)) }
         };
-        time(f, "create", *create, usual.create)?;
-        time(f, "start", *start, usual.start)?;
+        time(f, "create", *create, basic.create)?;
+        time(f, "start", *start, basic.start)?;
         run.map_or(Ok(()), |run| write!(f, " run={}", Time(run)))?;
-        if *exit != usual.exit {
+        if *exit != basic.exit {
             write!(f, " exit={exit}")?;
         }
-        if *result != usual.result {
+        if *result != basic.result {
             write!(f, " result={}", Quoted(result))?;
         }
         let words =
@@ -161,22 +161,22 @@ impl fmt::Display for Options<'_> {
                 write!(f, " {word}")?;
             }
         }
-        if *memory_mb != usual.memory_mb {
+        if *memory_mb != basic.memory_mb {
             write!(f, " memory={memory_mb}")?;
         }
         stack.as_ref().map_or(Ok(()), |stack| write!(f, " stack={stack}"))?;
         if *tag {
             f.write_str(" tag")?;
         }
-        asks.map_or(Ok(()), |asks| write!(f, " asks={}", asks.name()))?;
-        walls.map_or(Ok(()), |walls| write!(f, " isolation={}", walls.name()))?;
+        racks.map_or(Ok(()), |rule| write!(f, " asks={}", rule.name()))?;
+        isolation.map_or(Ok(()), |rule| write!(f, " isolation={}", rule.name()))?;
         priority.map_or(Ok(()), |priority| write!(f, " priority={priority}"))
     }
 }
 
 // ---- from text ---------------------------------------------------------------------------------------------------
 
-/// A request, if the line is one.
+/// Parses a command. `None` if the line is not a command.
 pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
     let mut tail = Tail { domain: domain(), patience: PATIENCE };
     let ask = if let Some(ask) = periodic(&mut tail, words)? {
@@ -186,7 +186,7 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
     } else if words.take("desire") {
         let process = process(words)?;
         let instances = if words.take("everywhere") { None } else { Some(instances(words)?) };
-        let mut work = Work::usual();
+        let mut work = Work::basic();
         while tail.read(words)? || option(&mut work, words)? {}
         match instances {
             Some(instances) => Ask::Desire { process, instances, work },
@@ -206,7 +206,7 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
         Ask::Policy { process, restart }
     } else if words.take("deploy") {
         let (process, definition) = (process(words)?, words.name("the id of a definition")?);
-        let (mut work, mut rolls) = (Work::usual(), None);
+        let (mut work, mut rolls) = (Work::basic(), None);
         while tail.read(words)? || option(&mut work, words)? || rolling::read(&mut rolls, words)? {}
         Ask::Deploy { process, definition, work, rolls }
     } else if words.take("activate") {
@@ -243,7 +243,7 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
 }
 
 impl Tail {
-    /// Reads one word more that may stand behind every request.
+    /// Parses an option of every command.
     fn read(&mut self, words: &mut Words) -> Result<bool, Bad> {
         if let Some(mut value) = words.take_option("domain") {
             self.domain = known_domain(&mut value)?;
@@ -288,7 +288,7 @@ pub(super) fn instance(words: &mut Words) -> Result<(ProcessGuid, u32), Bad> {
     })
 }
 
-/// `desire periodic NAME every-minute`, `pause periodic NAME`.
+/// Parses a command about a periodic task, such as `pause periodic NAME`.
 fn periodic(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
     for (word, ask) in PERIODIC_ASKS {
         if words.take(&format!("{word} periodic")) {
@@ -302,7 +302,7 @@ fn periodic(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
     let periodic = words.name("the name of a periodic task")?;
     let known = |word: &str| OFTEN.into_iter().find(|(known, _)| *known == word);
     let (_, often) = words.read("every-minute or every-second-minute", known)?;
-    let (mut work, mut overlap) = (Work::usual(), Overlap::default());
+    let (mut work, mut overlap) = (Work::basic(), Overlap::default());
     loop {
         if let Some(mut value) = words.take_option("overlap") {
             let known = |word: &str| OVERLAPS.into_iter().find(|(known, _)| *known == word);
@@ -313,7 +313,7 @@ fn periodic(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
     }
 }
 
-/// `desire parameterised NAME limit=2`, `dispatch NAME key=k payload="text"`, `withdraw NAME 3`.
+/// Parses a command about a parameterised task, such as `dispatch NAME key=k payload="text"`.
 fn parameterised(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
     const NAME: &str = "the name of a parameterised task";
     if words.take("dispatch") {
@@ -329,7 +329,7 @@ fn parameterised(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad>
         return Ok(None);
     }
     let parameterised = words.name(NAME)?;
-    let (mut work, mut limit, mut overflow) = (Work::usual(), None, Overflow::default());
+    let (mut work, mut limit, mut overflow) = (Work::basic(), None, Overflow::default());
     loop {
         if let Some(mut value) = words.take_option("limit") {
             limit = Some(value.number()?);
@@ -362,7 +362,7 @@ fn dispatch(tail: &mut Tail, parameterised: ParameterisedGuid, words: &mut Words
 
 fn run_task(tail: &mut Tail, words: &mut Words) -> Result<Ask, Bad> {
     let task = words.name("the name of a task")?;
-    let (mut work, mut owner, mut queue) = (Work::usual(), Owner::None, None);
+    let (mut work, mut owner, mut queue) = (Work::basic(), Owner::None, None);
     loop {
         if let Some(mut value) = words.take_option("owner") {
             let known = |word: &str| Owner::NAMES.iter().find(|(_, name)| *name == word);
@@ -379,7 +379,7 @@ fn priority(words: &mut Words) -> Result<Priority, Bad> {
     words.read("a priority from 1 to 100", |word| word.parse().ok().and_then(Priority::new))
 }
 
-/// Reads one word more of how a container behaves and what it needs.
+/// Parses an option of work.
 fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
     for (name, time) in [("create", &mut work.create), ("start", &mut work.start)] {
         if let Some(mut value) = words.take_option(name) {
@@ -398,13 +398,13 @@ fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
     } else if let Some(mut value) = words.take_option("stack") {
         work.stack = Some(value.name("the name of a stack")?);
     } else if let Some(mut value) = words.take_option("asks") {
-        let known = |word: &str| Asks::NAMES.iter().find(|(_, name)| *name == word);
-        let expected = format!("what is asked: {}", Asks::NAMES.map(|(_, name)| name).join(", "));
-        work.asks = Some(value.read(&expected, known)?.0);
+        let known = |word: &str| RackRule::NAMES.iter().find(|(_, name)| *name == word);
+        let expected = format!("a value of asks: {}", RackRule::NAMES.map(|(_, name)| name).join(", "));
+        work.racks = Some(value.read(&expected, known)?.0);
     } else if let Some(mut value) = words.take_option("isolation") {
-        let known = |word: &str| Walls::NAMES.iter().find(|(_, name)| *name == word);
-        let expected = format!("isolation: {}", Walls::NAMES.map(|(_, name)| name).join(", "));
-        work.walls = Some(value.read(&expected, known)?.0);
+        let known = |word: &str| IsolationRule::NAMES.iter().find(|(_, name)| *name == word);
+        let expected = format!("isolation: {}", IsolationRule::NAMES.map(|(_, name)| name).join(", "));
+        work.isolation = Some(value.read(&expected, known)?.0);
     } else if let Some(mut value) = words.take_option("priority") {
         work.priority = Some(priority(&mut value)?);
     } else if words.take("ignores-term") {

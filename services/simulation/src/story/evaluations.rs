@@ -1,4 +1,4 @@
-//! Evaluations: what a story expects of them, as text, from text, and judged.
+//! Expectations about evaluations.
 
 use std::fmt;
 
@@ -10,33 +10,34 @@ use serde::de::DeserializeOwned;
 
 use scenario::words::{Bad, Words};
 
-/// `evaluation of web complete for scale joined 2 leaves queued`: an evaluation of a process or a task.
+/// Expected evaluation of a process or a task, such as `evaluation of web complete for scale joined 2 leaves
+/// queued`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluated {
-    /// Its process or task.
+    /// Process or task.
     pub of: ProcessGuid,
-    /// Where it stands, by the nine names of the document; deleted: none with this trigger is left.
+    /// Expected state. `deleted` if no evaluation with this trigger is left.
     pub state: EvaluationState,
-    /// What made it.
+    /// Trigger of the evaluation.
     pub trigger: Trigger,
-    /// How many further causes joined it.
+    /// Number of causes that joined the evaluation.
     pub joined: Option<u32>,
-    /// What is before it in its chain.
+    /// Expected parent.
     pub before: Option<Before>,
-    /// What made the evaluation that waits with what it left.
+    /// Trigger of the child that waits with the rest.
     pub leaves: Option<Trigger>,
 }
 
-/// What is before an evaluation in its chain.
+/// Expected parent of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// It points to one that was made so, and that one points to it.
+    /// The parent has this trigger, and refers to the evaluation.
     After(Trigger),
-    /// It points to none, and none points to it.
+    /// The evaluation has no parent.
     Alone,
 }
 
-/// Which evaluations are meant where one is named by what made it: the newest of them.
+/// Returns the newest evaluation of a process or a task with this trigger.
 #[must_use]
 pub fn newest<'a>(
     rows: impl Iterator<Item = &'a EvaluationRow>,
@@ -70,7 +71,7 @@ impl fmt::Display for Evaluated {
     }
 }
 
-/// A trigger as the log calls it.
+/// Returns the name of a trigger in the log.
 pub(super) fn word(trigger: impl Serialize) -> String {
     let value = serde_json::to_value(trigger).ok();
     value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
@@ -99,7 +100,7 @@ fn line(row: &EvaluationRow) -> String {
 
 // ---- from text ---------------------------------------------------------------------------------------------------
 
-/// What is expected, behind `evaluation of`.
+/// Parses an expectation after `evaluation of`.
 pub(super) fn read(words: &mut Words) -> Result<Evaluated, Bad> {
     let of = words.name("the name of a process or a task")?;
     let state = named(words, "where an evaluation stands, as pending, delayed, blocked or deleted")?;
@@ -117,7 +118,7 @@ pub(super) fn read(words: &mut Words) -> Result<Evaluated, Bad> {
     Ok(Evaluated { of, state, trigger, joined, before, leaves })
 }
 
-/// What made an evaluation.
+/// Parses a trigger.
 pub(super) fn trigger(words: &mut Words) -> Result<Trigger, Bad> {
     named(words, "what makes evaluations, as desire, scale, cell_lost or queued")
 }
@@ -129,7 +130,7 @@ fn named<T: DeserializeOwned>(words: &mut Words, expected: &str) -> Result<T, Ba
 // ---- judged ------------------------------------------------------------------------------------------------------
 
 impl Evaluated {
-    /// Whether it is so.
+    /// Checks the expectation.
     pub(super) fn judge(&self, rows: &[EvaluationRow]) -> Result<(), String> {
         let own: Vec<&EvaluationRow> = rows.iter().filter(|row| subject(row) == self.of.as_str()).collect();
         let mut meant = own.iter().filter(|row| row.evaluation.trigger == self.trigger);

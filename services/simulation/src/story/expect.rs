@@ -1,4 +1,4 @@
-//! What has to be seen, as text and from text.
+//! Expectations of stories as text.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,145 +7,123 @@ use schemas::actual::StopReason;
 use schemas::ended::EndKind;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 
-use super::asks::instance;
-use super::evaluations::{self, Evaluated};
-use super::rolling::{name_in, named};
-use super::words;
-use crate::nodes::Shape;
 use scenario::words::{Bad, Quoted, Time, Words};
 
-/// Something that has to be seen, from a moment that stands beside it.
+use crate::shape::Shape;
+use crate::story::asks::instance;
+use crate::story::evaluations::Evaluated;
+use crate::story::rolling::{name_in, named};
+use crate::story::{evaluations, words};
+
+/// Expectation from a time on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
-    /// What.
     pub what: What,
-    /// At that moment, until then, or at some time.
     pub when: When,
 }
 
-/// When something has to be seen.
+/// Time at which an expectation must be met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At that moment.
+    /// At the given time.
     Now,
-    /// At that moment or at some later one, at most so long after it.
+    /// At the given time, or at most this long after it.
     Within(Duration),
-    /// From that moment on, at every moment until this one.
+    /// At all times from the given time until this one.
     Until(Duration),
 }
 
-/// What can be seen.
+/// Expected state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// `web/0 RUNNING of v2 on c1 crashes 2`: a record of an instance.
+    /// Record of an instance: `web/0 RUNNING of v2 on c1 crashes 2`.
     Instance {
-        /// Its process.
         process: ProcessGuid,
-        /// Its index.
         index: u32,
-        /// Its state, one of [`INSTANCE_STATES`].
+        /// One of [`INSTANCE_STATES`].
         state: &'static str,
-        /// The definition that it runs.
         definition: Option<DefinitionId>,
-        /// Why it is UNCLAIMED or CRASHED.
+        /// Placement error or crash reason.
         reason: Option<String>,
-        /// Its cell.
+        /// Cell.
         place: Option<Where>,
-        /// Crashes counted.
+        /// Crash count.
         crashes: Option<u32>,
     },
-    /// `web/0 ended stopped for scale`: of what ended at an index, and is shown, a container that ended so.
+    /// Ended container of an index, among those that are shown: `web/0 ended stopped for scale`.
     Ended {
-        /// Its process.
         process: ProcessGuid,
-        /// Its index.
         index: u32,
-        /// How it ended.
         how: EndKind,
-        /// Why it was asked to stop.
+        /// Reason of the stop.
         stop: Option<StopReason>,
     },
-    /// `web/0 ended 2 times`: so many containers that ended at an index are shown.
-    EndedTimes {
-        /// Its process.
-        process: ProcessGuid,
-        /// Its index.
-        index: u32,
-        /// How many.
-        times: usize,
-    },
-    /// `web/0 gone`: no record of an instance.
+    /// Number of ended containers of an index that are shown: `web/0 ended 2 times`.
+    EndedTimes { process: ProcessGuid, index: u32, times: usize },
+    /// No record of an instance: `web/0 gone`.
     NoInstance(ProcessGuid, u32),
-    /// `web/0 evacuating on c1`, `web/0 not evacuating`: its evacuating twin, or that it has none.
+    /// Evacuating record of an index: `web/0 evacuating on c1`, or none: `web/0 not evacuating`.
     Twin(ProcessGuid, u32, Option<CellId>),
-    /// `web: 2 RUNNING, 1 CRASHED of v2 on c1`: so many instances in these states and none in any other.
+    /// Exact numbers of instances by state: `web: 2 RUNNING, 1 CRASHED of v2 on c1`.
     Count {
-        /// The process.
         process: ProcessGuid,
-        /// How many in which state.
         counts: Vec<(usize, &'static str)>,
-        /// Only those that run this definition count.
+        /// Counts only instances of this definition.
         definition: Option<DefinitionId>,
-        /// Only those on this cell count.
+        /// Counts only instances on this cell.
         on: Option<CellId>,
     },
-    /// `web healthy v2`, `web healthy none`: the definition that is known to work.
+    /// Healthy definition: `web healthy v2`, `web healthy none`.
     Healthy(ProcessGuid, Option<DefinitionId>),
-    /// `web definitions v1, v2`: the definitions that a process has, and no others, in the order in which they came.
+    /// Exact definitions of a process, oldest first: `web definitions v1, v2`.
     Definitions(ProcessGuid, Vec<DefinitionId>),
-    /// `web rollout paused`: where the rollout stands that is under way, or the last one, one of [`ROLLOUT_STATES`].
+    /// State of the current or last rollout, one of [`ROLLOUT_STATES`]: `web rollout paused`.
     Rollout(ProcessGuid, &'static str),
-    /// `web gone`: nothing of that name is left, neither process nor task.
+    /// No process and no task of this name: `web gone`.
     Gone(ProcessGuid),
-    /// `job1 COMPLETED failed "cancelled"`: a task.
+    /// State of a task: `job1 COMPLETED failed "cancelled"`.
     Task {
-        /// Its name.
         task: TaskGuid,
-        /// Its state, one of [`TASK_STATES`].
+        /// One of [`TASK_STATES`].
         state: &'static str,
-        /// Whether it failed; only when it is COMPLETED or RESOLVING.
+        /// `true` if the task failed.
         failed: bool,
-        /// Its result, why it failed, or why it is PENDING.
+        /// Result, failure reason or placement error.
         text: Option<String>,
-        /// Its cell.
+        /// Cell.
         place: Option<Where>,
     },
-    /// `cell c1 absent`.
+    /// State of a cell: `cell c1 absent`.
     Cell(CellId, &'static str),
-    /// `owner of job1 told`: whoever is to be called when the task has completed answered that it knows.
+    /// Answer of a task's owner: `owner of job1 told`.
     Owner {
-        /// The task.
         task: TaskGuid,
-        /// Whether it was told.
+        /// `true` if the owner gave a final answer.
         told: bool,
     },
-    /// `evaluation of web blocked for queued after desire`.
+    /// Evaluation: `evaluation of web blocked for queued after desire`.
     Evaluation(Evaluated),
 }
 
-/// Where an instance or a task is.
+/// Expected cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Where {
-    /// On this cell.
+    /// This cell.
     On(CellId),
-    /// On another one than this.
+    /// Any other cell.
     NotOn(CellId),
 }
 
-/// The states of an instance.
 pub const INSTANCE_STATES: [&str; 4] = ["UNCLAIMED", "CLAIMED", "RUNNING", "CRASHED"];
-/// The states of a task.
 pub const TASK_STATES: [&str; 4] = ["PENDING", "RUNNING", "COMPLETED", "RESOLVING"];
-/// Where a rollout stands.
 pub const ROLLOUT_STATES: [&str; 6] =
     ["updating", "paused", "completed", "rollback_started", "rollback_paused", "rollback_completed"];
-/// The states of a cell.
 pub const CELL_STATES: [&str; 4] = ["present", "evacuating", "unhealthy", "absent"];
 
-/// What is expected where a definition is named.
+/// Text of a parse error about a definition.
 const DEFINITION: &str = "the id of a definition";
 
-/// How a container ended.
+/// Names of the ends of a container.
 const HOWS: [(&str, EndKind); 7] = [
     ("crashed", EndKind::Crashed),
     ("stopped", EndKind::Stopped),
@@ -156,7 +134,7 @@ const HOWS: [(&str, EndKind); 7] = [
     ("displaced", EndKind::Displaced),
 ];
 
-/// Why it was asked to stop.
+/// Names of the reasons of a stop.
 const STOPS: [(&str, StopReason); 9] = [
     ("removed", StopReason::Removed),
     ("scale", StopReason::Scale),
@@ -249,7 +227,7 @@ fn placed(f: &mut fmt::Formatter<'_>, place: Option<&Where>) -> fmt::Result {
 
 // ---- from text ---------------------------------------------------------------------------------------------------
 
-/// What is expected, behind `expect`.
+/// Parses an expectation after `expect`.
 pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Expect, Bad> {
     let what = what(words, shape)?;
     let when = if words.take("within") {
@@ -348,7 +326,7 @@ fn of_process(process: ProcessGuid, words: &mut Words, shape: Shape) -> Result<W
     Ok(What::Count { process, counts, definition, on })
 }
 
-/// `of v2`, if it comes next.
+/// Parses `of v2`. `None` if the next word is not `of`.
 fn definition(words: &mut Words) -> Result<Option<DefinitionId>, Bad> {
     if words.take("of") { words.name(DEFINITION).map(Some) } else { Ok(None) }
 }

@@ -1,17 +1,19 @@
-//! The head of a story: who is there, and how often single things go wrong.
+//! Head of a story: size of the cluster and fault rates.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::faults::Faults;
-use crate::nodes::{Replicas, Shape};
-use crate::plan::Plan;
 use scenario::words::{Bad, Time, Words};
 
-/// The most nodes of a kind.
+use crate::journal::Replicas;
+use crate::plan::Plan;
+use crate::rates::Faults;
+use crate::shape::Shape;
+
+/// Maximum number of nodes of a kind.
 const NODES: usize = 64;
 
-/// What the head of a story says.
+/// Parsed head.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) seed: u64,
@@ -23,13 +25,13 @@ pub(super) struct Head {
 
 impl Default for Head {
     fn default() -> Self {
-        Self { seed: 0, shape: Shape::USUAL, faults: Faults::NONE, only_simulated: None, peace_at: None }
+        Self { seed: 0, shape: Shape::DEFAULT, faults: Faults::NONE, only_simulated: None, peace_at: None }
     }
 }
 
-/// What is unusual of a plan's head.
+/// Writes the parts of a head that differ from the default.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
-    let usual = Shape::USUAL;
+    let basic = Shape::DEFAULT;
     let Shape {
         bbss,
         auctioneers,
@@ -47,11 +49,11 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         writeln!(f, "seed {}", plan.seed)?;
     }
     let counts = [
-        ("cells", cells, usual.cells),
-        ("bbss", bbss, usual.bbss),
-        ("auctioneers", auctioneers, usual.auctioneers),
+        ("cells", cells, basic.cells),
+        ("bbss", bbss, basic.bbss),
+        ("auctioneers", auctioneers, basic.auctioneers),
     ];
-    for (name, count, _) in counts.iter().filter(|(_, count, usual)| count != usual) {
+    for (name, count, _) in counts.iter().filter(|(_, count, basic)| count != basic) {
         writeln!(f, "{name} {count}")?;
     }
     for (is_so, word) in [(tagged, "tagged"), (mixed, "mixed"), (roomy, "roomy"), (narrow, "narrow")] {
@@ -59,8 +61,8 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
             writeln!(f, "{word}")?;
         }
     }
-    let times = [("evacuation", evacuation, usual.evacuation), ("self-test", self_test, usual.self_test)];
-    for (name, time, _) in times.iter().filter(|(_, time, usual)| time != usual) {
+    let times = [("evacuation", evacuation, basic.evacuation), ("self-test", self_test, basic.self_test)];
+    for (name, time, _) in times.iter().filter(|(_, time, basic)| time != basic) {
         writeln!(f, "{name} {}", Time(*time))?;
     }
     match replicas {
@@ -77,7 +79,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
 }
 
 impl Head {
-    /// Reads one line more.
+    /// Parses a line of the head.
     pub(super) fn line(&mut self, words: &mut Words) -> Result<(), Bad> {
         let shape = &mut self.shape;
         if words.take("seed") {

@@ -1,4 +1,4 @@
-//! Whether what was expected is so: judged on the rows of the language, wherever they come from.
+//! Checks of expectations, by rows of queries from a simulated or a real cluster.
 
 use std::collections::BTreeSet;
 
@@ -12,38 +12,35 @@ use schemas::query::{
     InstanceState, LrpRow, QuarantinedEntries, TaskRow,
 };
 
-use super::expect::{What, Where};
+use crate::story::expect::{What, Where};
 
-/// What can be known of a cluster at a moment, as its BBS answers it.
+/// Rows of a cluster at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// What is desired, and what is left of what was.
+    /// Desired processes, and removed processes with instances.
     pub lrps: Vec<LrpRow>,
-    /// Records of instances.
     pub instances: Vec<InstanceRow>,
-    /// Containers of instances that ended, the newest of each index.
+    /// Ended containers, newest first per index.
     pub ended: Vec<EndedInstanceRow>,
-    /// Tasks.
     pub tasks: Vec<TaskRow>,
-    /// Cells.
     pub cells: Vec<CellRow>,
-    /// Evaluations, those that ended a while ago excepted.
+    /// Evaluations, without those that ended long ago.
     pub evaluations: Vec<EvaluationRow>,
-    /// Tasks whose owners know that they have completed.
-    pub told: BTreeSet<TaskGuid>,
+    /// Tasks whose owners gave a final answer.
+    pub answered: BTreeSet<TaskGuid>,
 }
 
 impl Facts {
-    /// What a log says at a time, and who was called.
+    /// Returns the rows of a World.
     #[must_use]
-    pub fn of(world: &World, now: Timestamp, told: BTreeSet<TaskGuid>) -> Self {
+    pub fn from_world(world: &World, now: Timestamp, answered: BTreeSet<TaskGuid>) -> Self {
         let all = Filter { all: true, ..Filter::default() };
         let every = Filter::default();
         let observed = Observed {
             bbs: ServiceId::new("story").expect("legal"),
             now,
             durability: String::new(),
-            history_limit: crate::nodes::HISTORY,
+            history_limit: crate::shape::HISTORY,
             refused_transitions: 0,
             log: None,
             quarantined_entries: QuarantinedEntries::default(),
@@ -58,7 +55,7 @@ impl Facts {
             tasks: queries::tasks(world, &every, &observed).expect(none).rows,
             cells: queries::cells(world, &every, &observed).expect(none).rows,
             evaluations: queries::evaluations(world, &every, &observed).expect(none).rows,
-            told,
+            answered,
         }
     }
 
@@ -66,17 +63,17 @@ impl Facts {
         self.instances.iter().filter(move |row| row.process_guid == *process)
     }
 
-    /// What is desired of a process, or left of what was.
+    /// Returns the row of a process.
     fn lrp(&self, process: &ProcessGuid) -> Result<&LrpRow, String> {
         let row = self.lrps.iter().find(|row| row.process_guid == *process);
-        row.ok_or_else(|| format!("there is no process {process}"))
+        row.ok_or_else(|| format!("process {process} does not exist"))
     }
 
     fn ordinary<'a>(&'a self, process: &'a ProcessGuid) -> impl Iterator<Item = &'a InstanceRow> {
         self.of_process(process).filter(|row| row.presence != InstancePresence::Evacuating)
     }
 
-    /// Where an index evacuates: more than one cell, if instances of several definitions do.
+    /// Returns the cells with an evacuating record of an index. Several definitions may evacuate at once.
     fn twins<'a>(&'a self, process: &'a ProcessGuid, index: u32) -> Vec<&'a CellId> {
         let is_it = |row: &&InstanceRow| row.presence == InstancePresence::Evacuating && row.index == index;
         self.of_process(process).filter(is_it).filter_map(|row| row.cell_id.as_ref()).collect()
@@ -84,7 +81,7 @@ impl Facts {
 }
 
 impl Facts {
-    /// Whether so many containers that ended at an index are shown.
+    /// Checks the number of ended containers of an index.
     fn ended_times(&self, process: &ProcessGuid, index: u32, times: usize) -> Result<(), String> {
         let of_index = |row: &&EndedInstanceRow| row.process_guid == *process && row.index == index;
         let rows: Vec<_> = self.ended.iter().filter(of_index).collect();
@@ -92,7 +89,7 @@ impl Facts {
         so(right, || lines(rows.into_iter().map(ended_line), &format!("{process}/{index}")))
     }
 
-    /// Whether a container of an index ended so.
+    /// Checks that a container of an index ended in this way.
     fn ended_so(
         &self,
         (process, index): (&ProcessGuid, u32),
@@ -106,12 +103,11 @@ impl Facts {
     }
 }
 
-/// Cells.
 impl Facts {
     fn cell_is(&self, cell: &CellId, state: &str) -> Result<(), String> {
         let row = self.cells.iter().find(|row| row.cell_id == *cell);
         let row = row.ok_or_else(|| format!("{cell} was never seen"))?;
-        // A story speaks of the log: who is silent is present until it is lost.
+        // The log shows a silent cell as present until the cell is lost.
         let shown = if row.state == CellState::Silent { CellState::Present } else { row.state };
         so(shown.as_str().eq_ignore_ascii_case(state), || {
             format!("{cell} is {}", row.state.as_str().to_lowercase())
@@ -119,7 +115,6 @@ impl Facts {
     }
 }
 
-/// What is desired of a process, and how it is rolled out.
 impl Facts {
     fn healthy_is(&self, process: &ProcessGuid, wanted: Option<&DefinitionId>) -> Result<(), String> {
         let known = self.lrp(process)?.healthy_definition_id.as_ref();
@@ -142,7 +137,7 @@ impl Facts {
         })
     }
 
-    /// Whether there is such a record of an instance.
+    /// Checks for a record of an instance.
     fn has_instance(
         &self,
         (process, index): (&ProcessGuid, u32),
@@ -158,10 +153,10 @@ impl Facts {
 }
 
 impl What {
-    /// Whether it is so.
+    /// Checks the expectation.
     ///
     /// # Errors
-    /// What is seen instead.
+    /// Returns the actual state if it differs.
     pub fn judge(&self, facts: &Facts) -> Result<(), String> {
         match self {
             Self::Instance { process, index, state, definition, reason, place, crashes } => facts
@@ -213,7 +208,7 @@ impl What {
             }
             Self::Task { task, state, failed, text, place } => {
                 let row = facts.tasks.iter().find(|row| row.task_guid == *task);
-                let row = row.ok_or_else(|| format!("there is no task {task}"))?;
+                let row = row.ok_or_else(|| format!("task {task} does not exist"))?;
                 let said = row.failure_reason.as_deref().or(row.result.as_deref());
                 let right = row.state.as_str() == *state
                     && row.failed.unwrap_or(false) == *failed
@@ -222,7 +217,7 @@ impl What {
                 so(right, || task_line(row))
             }
             Self::Cell(cell, state) => facts.cell_is(cell, state),
-            Self::Owner { task, told } => so(facts.told.contains(task) == *told, || {
+            Self::Owner { task, told } => so(facts.answered.contains(task) == *told, || {
                 format!("the owner of {task} was {}told", if *told { "not " } else { "" })
             }),
             Self::Evaluation(evaluated) => evaluated.judge(&facts.evaluations),
@@ -234,7 +229,7 @@ fn so(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-/// Whether it is said, with whatever details behind a colon.
+/// Returns `true` if a text equals the expected one, maybe followed by a colon and details.
 fn says(said: Option<&str>, wanted: Option<&str>) -> bool {
     let Some(wanted) = wanted else { return true };
     let behind = said.and_then(|said| said.strip_prefix(wanted));

@@ -1,4 +1,4 @@
-//! How processes are rolled out, as text and from text.
+//! Rollout and restart policies as text.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,8 +8,9 @@ use schemas::policy::{
 };
 use schemas::process::RolloutControl;
 
-use crate::workload::Rolls;
 use scenario::words::{Bad, Time, Words};
+
+use crate::work::Rolls;
 
 const STEERS: [(&str, RolloutControl); 3] = [
     ("pause", RolloutControl::Pause),
@@ -33,52 +34,52 @@ const CONDITIONS: [(&str, RestartCondition); 3] = [
     ("none", RestartCondition::None),
 ];
 
-/// What something is called.
+/// Returns the name of a value.
 pub(super) fn name_in<T: PartialEq>(known: &[(&'static str, T)], one: &T) -> &'static str {
     known.iter().find(|(_, other)| other == one).map_or("", |(name, _)| name)
 }
 
-/// Reads one of a few names.
+/// Parses one of several names.
 pub(super) fn named<T: Copy>(known: &[(&str, T)], words: &mut Words) -> Result<T, Bad> {
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
     let expected = format!("one of {}", names.join(", "));
     words.read(&expected, |word| known.iter().find(|(name, _)| *name == word).map(|(_, one)| *one))
 }
 
-/// What is done with a rollout.
+/// Returns the name of a rollout command.
 pub(super) fn name(steer: RolloutControl) -> &'static str {
     name_in(&STEERS, &steer)
 }
 
-/// The same from text.
+/// Parses a rollout command.
 pub(super) fn steer(words: &mut Words) -> Result<RolloutControl, Bad> {
     named(&STEERS, words)
 }
 
-/// Policies, as far as they are unusual.
+/// Writes the parts of a policy that differ from the default.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, rolls: &Rolls) -> fmt::Result {
-    let usual = UpdatePolicy::default_update();
+    let basic = UpdatePolicy::default_update();
     let Rolls { update, min_running, history } = rolls;
     f.write_str(" rolls")?;
-    if update.parallelism != usual.parallelism {
+    if update.parallelism != basic.parallelism {
         match update.parallelism {
             Parallelism::Count(count) => write!(f, " parallelism={count}")?,
             Parallelism::Percent(percent) => write!(f, " parallelism={percent}%")?,
         }
     }
-    let mut time = |name: &str, millis: u64, usual: u64| {
-        if millis == usual { Ok(()) } else { write!(f, " {name}={}", Time(Duration::from_millis(millis))) }
+    let mut time = |name: &str, millis: u64, basic: u64| {
+        if millis == basic { Ok(()) } else { write!(f, " {name}={}", Time(Duration::from_millis(millis))) }
     };
-    time("delay", update.delay_ms, usual.delay_ms)?;
-    time("monitor", update.monitor_ms, usual.monitor_ms)?;
-    time("deadline", update.index_deadline_ms, usual.index_deadline_ms)?;
-    if update.order != usual.order {
+    time("delay", update.delay_ms, basic.delay_ms)?;
+    time("monitor", update.monitor_ms, basic.monitor_ms)?;
+    time("deadline", update.index_deadline_ms, basic.index_deadline_ms)?;
+    if update.order != basic.order {
         write!(f, " order={}", name_in(&ORDERS, &update.order))?;
     }
-    if update.failure_action != usual.failure_action {
+    if update.failure_action != basic.failure_action {
         write!(f, " on-failure={}", name_in(&FAILURES, &update.failure_action))?;
     }
-    if update.max_failure_ratio != usual.max_failure_ratio {
+    if update.max_failure_ratio != basic.max_failure_ratio {
         write!(f, " ratio={}", f64::from(update.max_failure_ratio))?;
     }
     update.pause_after.map_or(Ok(()), |after| write!(f, " pause-after={after}"))?;
@@ -86,11 +87,11 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, rolls: &Rolls) -> fmt::Result {
     history.map_or(Ok(()), |limit| write!(f, " history={limit}"))
 }
 
-/// Reads `rolls`, or one word more of what stands behind it.
+/// Parses `rolls`, or an option after it.
 pub(super) fn read(rolls: &mut Option<Box<Rolls>>, words: &mut Words) -> Result<bool, Bad> {
     let Some(rolls) = rolls else {
         let begins = words.take("rolls");
-        *rolls = begins.then(|| Box::new(Rolls::usual()));
+        *rolls = begins.then(|| Box::new(Rolls::basic()));
         return Ok(begins);
     };
     let update = &mut rolls.update;
@@ -129,7 +130,7 @@ pub(super) fn read(rolls: &mut Option<Box<Rolls>>, words: &mut Words) -> Result<
     Ok(true)
 }
 
-/// A restart policy, as far as it is unusual.
+/// Writes the parts of a restart policy that differ from the default.
 pub(super) fn write_restart(f: &mut fmt::Formatter<'_>, restart: &RestartPolicy) -> fmt::Result {
     let RestartPolicy { condition, delay_ms, max_attempts, window_ms } = restart;
     let time = |millis: u32| Time(Duration::from_millis(millis.into()));
@@ -141,7 +142,7 @@ pub(super) fn write_restart(f: &mut fmt::Formatter<'_>, restart: &RestartPolicy)
     if *window_ms == 0 { Ok(()) } else { write!(f, " window={}", time(*window_ms)) }
 }
 
-/// Reads one word more of a restart policy.
+/// Parses an option of a restart policy.
 pub(super) fn read_restart(restart: &mut RestartPolicy, words: &mut Words) -> Result<bool, Bad> {
     let millis = |value: &mut Words| -> Result<u32, Bad> {
         Ok(u32::try_from(value.duration()?.as_millis()).unwrap_or(u32::MAX))

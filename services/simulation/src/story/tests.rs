@@ -1,7 +1,8 @@
-use super::*;
+use crate::plan::Plan;
+use crate::story::Story;
 
 #[test]
-fn a_plan_is_read_as_it_is_written() {
+fn plan_round_trips_through_text() {
     for seed in 0..500 {
         let mut plan = Plan::drawn(seed);
         plan.shape.synced = seed % 3 != 0;
@@ -99,9 +100,9 @@ peace at 2m
 "#;
 
 #[test]
-fn a_story_is_read_as_it_is_written() {
+fn story_round_trips_through_text() {
     let story: Story = EVERYTHING.parse().unwrap_or_else(|bad| panic!("{bad}"));
-    // Of one moment, what happens is written first.
+    // At one time, acts come before expectations.
     let again: Story = story.to_string().parse().unwrap();
     assert_eq!(again, story);
     let sorted = |text: &str| {
@@ -114,7 +115,7 @@ fn a_story_is_read_as_it_is_written() {
 }
 
 #[test]
-fn a_bad_line_is_told_with_what_was_expected() {
+fn bad_line_error_names_expected_words() {
     let cases = [
         ("at 1s destroy web", ", expected something that happens"),
         (

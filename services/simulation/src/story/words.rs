@@ -1,25 +1,26 @@
-//! Values of stories that name cells and services.
+//! Names of cells and services in stories.
 
 use std::str::FromStr;
 
 use scenario::words::Words;
+
+use crate::layout;
+use crate::shape::{Node, Shape};
 pub use scenario::words::{Bad, Time};
 use schemas::names::CellId;
 
-use crate::nodes::{self, Node, Shape};
-
-/// Reads a cell, as its number from 0.
+/// Parses a cell. Returns its number from 0.
 pub(super) fn cell(words: &mut Words, shape: Shape) -> Result<usize, Bad> {
     let expected = format!("a cell, c1 to c{}", shape.cells);
     words.read(&expected, |word| numbered(word, "c").filter(|cell| *cell < shape.cells))
 }
 
-/// Reads the name of a cell.
+/// Parses the id of a cell.
 pub(super) fn cell_id(words: &mut Words, shape: Shape) -> Result<CellId, Bad> {
-    cell(words, shape).map(nodes::cell_id)
+    cell(words, shape).map(layout::cell_id)
 }
 
-/// Reads the name of a service.
+/// Parses the name of a service.
 pub(super) fn node(words: &mut Words, shape: Shape) -> Result<Node, Bad> {
     let last = |name: &str, count: usize| format!("{name}1 to {name}{count}");
     let (bbss, auctioneers) = (last("bbs-", shape.bbss), last("auctioneer-", shape.auctioneers));

@@ -10,13 +10,13 @@ use schemas::process::RolloutControl;
 use schemas::refusal::Code;
 use schemas::spec::PeriodicAction;
 use serde_json::json;
-use simulation::nodes::{Node, cell_id};
-use simulation::plan::{Act, Answer};
+use simulation::act::{Act, Answer};
 use simulation::story::newest;
-use simulation::workload::{self, Ask};
+use simulation::work::{self, Ask};
+use simulation::{layout::cell_id, shape::Node};
 
 use super::stage::{Delayed, Stage};
-use super::work::{self, spec};
+use super::work::spec;
 use crate::support::containers::{kill_all, remove_groups, signal};
 use crate::support::eventually;
 use crate::support::program::CommandOutput;
@@ -162,7 +162,7 @@ impl Stage {
         // A desire of an existing process must be refused, but `muster apply` would update the process.
         let is_refused_desire =
             answer.is_some() && matches!(ask, Ask::Desire { .. } | Ask::DesireGlobal { .. });
-        let by_command_line = *domain == workload::domain() && !is_refused_desire;
+        let by_command_line = *domain == work::domain() && !is_refused_desire;
         let (told, said) =
             if by_command_line { self.command(domain, ask) } else { self.request(domain, ask) };
         assert_eq!(told, Some(answer.unwrap_or(Answer::Done)), "{act}: {said}");
@@ -181,7 +181,7 @@ impl Stage {
 
     fn command(&self, domain: &Domain, ask: &Ask) -> (Option<Answer>, String) {
         let file = || {
-            let text = work::file(ask, domain, &self.owner.url).to_string();
+            let text = super::work::file(ask, domain, &self.owner.url).to_string();
             self.cluster.place.write_file("desired.json", text).display().to_string()
         };
         let line = match ask {

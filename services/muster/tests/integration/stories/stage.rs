@@ -7,9 +7,9 @@ use client::{Client, ListFilter, Target};
 use schemas::attributes;
 use schemas::names::{ClientName, Domain};
 use schemas::query::{InstanceRow, InstanceState, TaskState};
-use simulation::nodes::{Node, Shape};
-use simulation::plan::{Act, Plan};
+use simulation::shape::{Node, Shape};
 use simulation::story::Facts;
+use simulation::{act::Act, plan::Plan};
 use tokio::runtime::Runtime;
 
 use super::owner::Owner;
@@ -91,7 +91,7 @@ impl Stage {
         let (lrps, instances, ended, tasks, cells, evaluations) = rows.map_err(|error| error.to_string())?;
         let (lrps, instances, tasks, cells) = (lrps.rows, instances.rows, tasks.rows, cells.rows);
         let (ended, evaluations) = (ended.rows, evaluations.rows);
-        Ok(Facts { lrps, instances, ended, tasks, cells, evaluations, told: self.owner.acknowledged() })
+        Ok(Facts { lrps, instances, ended, tasks, cells, evaluations, answered: self.owner.acknowledged() })
     }
 
     /// Returns `true` if no delayed consequence is left.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemas::names::Domain;
 use serde_json::{Value, json};
-use simulation::workload::{Ask, Work};
+use simulation::work::{Ask, Work};
 
 /// Shorter create and start times are not imitated, because real containers take some time anyway.
 const NEGLIGIBLE: Duration = Duration::from_millis(500);
