@@ -12,7 +12,7 @@
 //! | [`shape`], `layout` | nodes and configuration of a cluster; racks and isolation of its cells |
 //! | [`directed`] | plans for rows of the reconciliation tables |
 //! | [`story`] | plans and expectations as text |
-//! | [`cluster`], [`run`] | the cluster, and the loop through its events; runs of plans |
+//! | [`cluster`], [`run`](mod@run) | the cluster, and the loop through its events; runs of plans |
 //! | `event`, `machine` | messages and events; state machines of nodes |
 //! | `nodes`, `arrived`, `effects`, `faults` | lives of nodes, their inputs, effects and faults |
 //! | `bus`, `records`, [`journal`] | message bus; messages of the journal; the journal |
