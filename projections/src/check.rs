@@ -25,7 +25,7 @@ pub enum Violation {
     /// A count or set of a process differs from its slots.
     #[error("process {process}: {what} differ from its slots")]
     Slots { process: ProcessGuid, what: &'static str },
-    /// More than [`LIVE_PER_INDEX`] instances hold a container at one index.
+    /// More than two instances hold a container at one index.
     #[error("process {process}: {live} instances at index {index}")]
     Live { process: ProcessGuid, index: u32, live: usize },
     /// Records of two slots name the same container.

@@ -50,6 +50,7 @@ invariants! {
     CompareAndSet "docs/internals/journal.md, Writes" "an entry is stored only if its subject ends where its writer expected",
     LogKept "docs/internals/journal.md, Server" "entries in the log stay there",
     LegalLog "docs/guides/verify-the-log.md, Findings" "an audit of the log has no finding",
+    ConsistentWorld "docs/guides/verify-the-log.md, Findings" "counts and indexes equal the records, records fit each other, and waiting work has an open evaluation",
     OnePicture "docs/internals/architecture.md, Invariants" "every service folds the log to the World of the reference fold, and none halts at an entry",
     CausesTrue "docs/internals/model/evaluations.md, Causes" "the cause of a decision is about the same aggregate, one of its cells, its preemptor or its launcher",
     OnlyLeadersDecide "docs/internals/model/leadership-and-requests.md, Leadership" "a service decides only while it leads in the log that it knows",
@@ -76,7 +77,6 @@ invariants! {
     CellsLost "docs/internals/model/cells.md, Cells" "a cell and its instances are lost exactly if the cell was silent for long enough and did not answer a probe",
     Evacuation "Diego Dev Notes, Evacuation" "an evacuating cell takes no work, keeps each instance until its replacement runs or its time is over, and leaves nothing behind",
     StaleStopsNothing "Diego Dev Notes, Harmonizing DesiredLRPs with ActualLRPs: Convergence" "convergence stops nothing while the domain is not fresh, and a domain is fresh for as long as a client set",
-    WorkHasEvaluation "docs/internals/model/evaluations.md, Evaluations" "an open evaluation exists exactly for each duty that has work",
 
     // Tasks.
     TaskOnce "Diego Dev Notes, Tasks" "the action of a task starts at most once",

@@ -88,6 +88,9 @@ use crate::layout::cell_id;
 use crate::requests::ClientRequest;
 use crate::shape::{Life, Node, Shape};
 
+/// Number of positions between two checks of the reference World, whose time grows with the World.
+const WORLD_CHECK_INTERVAL: u64 = 16;
+
 /// State of all checkers.
 pub struct Checkers {
     shape: Shape,
@@ -247,7 +250,8 @@ impl Checkers {
     /// Returns all violations, all situations, and the longest time for which more than two containers of one
     /// ActualLRP ran.
     #[must_use]
-    pub fn results(self, now: Timestamp) -> (Vec<Violation>, Coverage, Duration) {
+    pub fn results(mut self, now: Timestamp) -> (Vec<Violation>, Coverage, Duration) {
+        self.note(|all, notes| all.check_world(notes));
         (self.violations, self.coverage, self.truth.crowded(now))
     }
 
@@ -320,12 +324,21 @@ impl Checkers {
             });
         }
         self.fold(position, entry);
+        if position.0 % WORLD_CHECK_INTERVAL == 0 {
+            self.check_world(notes);
+        }
         for decision in &entry.decisions {
             self.check_remembered(&decision.aggregate, notes);
             self.check_concurrency(decision, entry, notes);
             note_evaluations(decision, notes);
         }
         entry_text(entry)
+    }
+
+    fn check_world(&self, notes: &mut Notes) {
+        for violation in self.world.check() {
+            notes.check(I::ConsistentWorld, false, || violation.to_string());
+        }
     }
 
     fn check_decision(

@@ -9,7 +9,6 @@ use schemas::container::{Instance, WorkKey};
 use schemas::crash::Restart;
 use schemas::entry::Event;
 use schemas::evacuating::{self, RemovalReason};
-use schemas::evaluation::Duty;
 use schemas::names::InstanceGuid;
 use schemas::stamp::Actor;
 use schemas::{ActualLrpKey, Place};
@@ -186,13 +185,6 @@ fn check_result(process: &Process, scene: &Scene<'_>, notes: &mut Notes) {
             && process.is_desired(place)
     });
     notes.check(I::CrashCounted, stuck.is_none(), || format!("{guid}: {stuck:?} does not restart at once"));
-    for duty in [Duty::Place, Duty::Unblock, Duty::Restart] {
-        let work = instances().filter(|(_, lrp)| lrp.duty() == Some(duty)).count();
-        let open = process.evaluations.iter().filter(|one| one.duty() == Some(duty)).count();
-        notes.check(I::WorkHasEvaluation, open == usize::from(work > 0), || {
-            format!("{guid} has {work} instances and {open} open evaluations for {duty:?}")
-        });
-    }
 }
 
 impl Containers {

@@ -1,9 +1,8 @@
 //! Tasks: outcomes and callbacks, compared with what containers and owners did.
 
-use machines::task::{self as machine, State, Task};
+use machines::task::{self as machine, Task};
 use schemas::container::{Instance, RunResult, WorkKey};
 use schemas::entry::Event;
-use schemas::evaluation::Duty;
 use schemas::names::TaskGuid;
 use schemas::stamp::Actor;
 use schemas::task::{self, Outcome};
@@ -28,15 +27,6 @@ pub(super) fn check(
         task = machine::evolve(task, std::slice::from_ref(event), &scene.decision.stamp());
     }
     let Some(known) = &task else { return task };
-    let duty = match &known.state {
-        Some(State::Pending { placement_error: None }) => Some(Duty::Place),
-        Some(State::Pending { placement_error: Some(_) }) => Some(Duty::Unblock),
-        Some(State::Running { .. } | State::Completed(_) | State::Resolving(_)) | None => None,
-    };
-    let open: Vec<Duty> = known.evaluations.iter().filter_map(|one| one.duty()).collect();
-    notes.check(I::WorkHasEvaluation, open.iter().eq(duty.iter()), || {
-        format!("task {guid} is {} and has open evaluations {open:?}", known.state_name())
-    });
     if known.state.is_none() {
         calls.deleted(guid, known.epoch, scene.position);
     }
