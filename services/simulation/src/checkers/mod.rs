@@ -324,7 +324,7 @@ impl Checkers {
             });
         }
         self.fold(position, entry);
-        if position.0 % WORLD_CHECK_INTERVAL == 0 {
+        if position.0.is_multiple_of(WORLD_CHECK_INTERVAL) {
             self.check_world(notes);
         }
         for decision in &entry.decisions {
