@@ -154,7 +154,8 @@ impl Scene<'_> {
     }
 
     fn is_fresh(&self, domain: &schemas::names::Domain) -> bool {
-        self.known.is_fresh(domain, self.decision.at)
+        let freshness = self.known.domain(domain);
+        freshness.is_some_and(|known| known.expires_at.is_none_or(|expires_at| self.decision.at < expires_at))
     }
 }
 

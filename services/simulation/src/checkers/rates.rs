@@ -60,7 +60,7 @@ impl Kind {
             Self::Campaign => 30,
             // Every 5 s, and 200 ms after a change. Each heartbeat with free resources may cause an offer of work
             // that waits, even if the cell refused it before.
-            Self::Heartbeat | Self::Records | Self::List | Self::Perform => 120,
+            Self::Heartbeat | Self::Records | Self::List | Self::Perform => 60,
             // Every 200 ms for a subject whose end is unknown, and after each failed append.
             Self::Read => 100,
             // Also after each read that confirms answers on the subject of a shard.
