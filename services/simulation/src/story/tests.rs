@@ -130,7 +130,10 @@ fn bad_line_error_names_expected_words() {
         ("at 2s malformed entry\nat 1s malformed entry", "line 2: 1s is earlier than the line before, 2s"),
         ("at 1s malformed entry\ncells 3", ", expected `at` and a time: the head of a story is over"),
         ("at 5s expect web gone until 2s", "line 1: until 2s is earlier than at 5s"),
-        ("at 5s expect web gone within 9s\npeace at 6s", "line 1: peace begins at 6s"),
+        (
+            "at 5s expect web gone within 9s\npeace at 6s",
+            "line 1: this line lasts beyond the time of peace, 6s",
+        ),
         ("at 5s expect web/0 HAPPY", ", expected a state: UNCLAIMED, CLAIMED, RUNNING, CRASHED"),
         (
             "at 5s expect web/0 RUNNING \"why\"",
