@@ -12,10 +12,6 @@ use schemas::names::{DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
 
 use crate::World;
 
-/// Maximum number of instances that hold a container at one index of a process, evacuating instances
-/// included (SwarmKit orchestrators, "Update supervisor").
-const LIVE_PER_INDEX: usize = 2;
-
 /// Broken rule of a World.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
@@ -25,9 +21,6 @@ pub enum Violation {
     /// A count or set of a process differs from its slots.
     #[error("process {process}: {what} differ from its slots")]
     Slots { process: ProcessGuid, what: &'static str },
-    /// More than two instances hold a container at one index.
-    #[error("process {process}: {live} instances at index {index}")]
-    Live { process: ProcessGuid, index: u32, live: usize },
     /// Records of two slots name the same container.
     #[error("process {process}: container {container} is in several slots")]
     SharedContainer { process: ProcessGuid, container: InstanceGuid },
@@ -87,19 +80,14 @@ fn check_process(process: &Process, found: &mut Vec<Violation>) {
     found.extend(wrong.map(|(what, _)| Violation::Slots { process: guid(), what }));
 
     let mut places: BTreeMap<InstanceGuid, &Place> = BTreeMap::new();
-    let mut live: BTreeMap<u32, usize> = BTreeMap::new();
     for slot in process.slots.iter() {
         let containers: BTreeSet<InstanceGuid> = slot.holders().map(|by| by.instance_guid).collect();
-        *live.entry(slot.place.index).or_default() += containers.len();
         for container in containers {
             if places.insert(container, &slot.place).is_some() {
                 found.push(Violation::SharedContainer { process: guid(), container });
             }
         }
     }
-    let crowded = live.into_iter().filter(|(_, live)| *live > LIVE_PER_INDEX);
-    found.extend(crowded.map(|(index, live)| Violation::Live { process: guid(), index, live }));
-
     if let Some(desired) = &process.desired {
         let named = [Some(&desired.active_definition_id), desired.healthy_definition_id.as_ref()];
         let missing = named.into_iter().flatten().filter(|id| desired.definition(id).is_none());
@@ -168,14 +156,10 @@ mod tests {
     fn each_broken_rule_is_reported() {
         let desired = || Event::Desired(desired::Event::Desired(Box::new(lrp("web", "shop", 1))));
         let pruned = desired::Event::Pruned { definition_ids: vec![definition_id("web")] };
-        let cases: [(Vec<Event>, &[&str]); 4] = [
+        let cases: [(Vec<Event>, &[&str]); 3] = [
             (
                 vec![desired(), created(0, "web")],
                 &["process web: the open evaluations do not match its waiting instances"],
-            ),
-            (
-                [claimed(0, "web", 1), claimed(0, "b", 2), claimed(0, "c", 3)].concat(),
-                &["process web: 3 instances at index 0"],
             ),
             (
                 [claimed(0, "web", 1), claimed(1, "web", 1)].concat(),
