@@ -1,12 +1,11 @@
 //! Rules that hold after every entry that the services decide. The World is the state folded from the log.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use machines::actual::Actual;
 use machines::evaluation::Evaluations;
 use machines::process::{Process, Slot};
 use machines::task::Task;
-use schemas::Place;
 use schemas::evaluation::Duty;
 use schemas::names::{DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
 
@@ -79,11 +78,11 @@ fn check_process(process: &Process, found: &mut Vec<Violation>) {
     let wrong = slots.into_iter().filter(|(_, is_same)| !is_same);
     found.extend(wrong.map(|(what, _)| Violation::Slots { process: guid(), what }));
 
-    let mut places: BTreeMap<InstanceGuid, &Place> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
     for slot in process.slots.iter() {
         let containers: BTreeSet<InstanceGuid> = slot.holders().map(|by| by.instance_guid).collect();
         for container in containers {
-            if places.insert(container, &slot.place).is_some() {
+            if !seen.insert(container) {
                 found.push(Violation::SharedContainer { process: guid(), container });
             }
         }
