@@ -73,7 +73,8 @@ impl fmt::Display for Kind {
 
 impl Finding {
     /// Creates a finding about one position.
-    pub(crate) fn at_position(kind: Kind, position: Position, what: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn at_position(kind: Kind, position: Position, what: impl Into<String>) -> Self {
         Self::within(kind, (position, position), what)
     }
 

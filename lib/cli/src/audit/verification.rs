@@ -166,7 +166,7 @@ fn export_finding(error: &ExportError, last: Position) -> Finding {
         | ExportError::TrailingLine => (Kind::Altered, next),
     };
     let what = format!("the export: {error}");
-    Finding { kind, position, last_position: position, target: String::new(), detail: what }
+    Finding::at_position(kind, position, what)
 }
 
 /// Verifies a journal or an export.
@@ -337,9 +337,7 @@ impl DecisionJudge {
         if self.halted {
             return vec![];
         }
-        let found = |kind, detail: String| {
-            vec![Finding { kind, position, last_position: position, target: String::new(), detail }]
-        };
+        let found = |kind, detail: String| vec![Finding::at_position(kind, position, detail)];
         match self.reader.read(position, &message.subject, &message.bytes) {
             Ok(ReadMessage::Entry(entry)) => {
                 let mut findings = id_mismatch(message, &entry);
@@ -361,19 +359,17 @@ impl DecisionJudge {
             }
         }
     }
-}
 
-impl DecisionJudge {
     /// Checks the World at the end of the log. A World after quarantined entries is not checked, because
     /// these entries may have changed any record.
     fn check_world(&self) -> Vec<Finding> {
         if self.halted || !self.aside.all.is_empty() {
             return vec![];
         }
-        let (kind, position) = (Kind::InvariantViolated, self.world.position());
-        let finding =
-            |detail| Finding { kind, position, last_position: position, target: String::new(), detail };
-        self.world.check().iter().map(ToString::to_string).map(finding).collect()
+        let finding = |violation: projections::Violation| {
+            Finding::at_position(Kind::InvariantViolated, self.world.position(), violation.to_string())
+        };
+        self.world.check().into_iter().map(finding).collect()
     }
 }
 
@@ -384,7 +380,7 @@ fn id_mismatch(message: &Message, entry: &Entry) -> Vec<Finding> {
     }
     let is = message.id.map_or_else(|| "has no id".to_owned(), |id| format!("has id {id}"));
     let (position, detail) = (message.position, format!("the message {is}, but contains entry {}", entry.id));
-    vec![Finding { kind: Kind::Altered, position, last_position: position, target: String::new(), detail }]
+    vec![Finding::at_position(Kind::Altered, position, detail)]
 }
 
 /// Export to compare the log with.
