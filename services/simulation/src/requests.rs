@@ -105,29 +105,9 @@ impl Requests {
     #[must_use]
     pub fn scales_global(&self, command: &ClientCommand) -> bool {
         let ClientCommand::LrpUpdate { process_guid, update, .. } = command else { return false };
-        let is_global = |asked: &Request| match &asked.command {
-            ClientCommand::LrpDesire(lrp) => lrp.mode == Mode::Global && lrp.process_guid == *process_guid,
-            ClientCommand::LrpUpdate { .. }
-            | ClientCommand::PeriodicDesire(_)
-            | ClientCommand::PeriodicUpdate(_)
-            | ClientCommand::PeriodicAction { .. }
-            | ClientCommand::ParameterisedDesire(_)
-            | ClientCommand::ParameterisedUpdate(_)
-            | ClientCommand::ParameterisedDispatch { .. }
-            | ClientCommand::ParameterisedWithdraw { .. }
-            | ClientCommand::ParameterisedRemove { .. }
-            | ClientCommand::LrpRemove { .. }
-            | ClientCommand::LrpRetire { .. }
-            | ClientCommand::LrpActivate { .. }
-            | ClientCommand::LrpRestart { .. }
-            | ClientCommand::LrpSteer { .. }
-            | ClientCommand::LrpRetry { .. }
-            | ClientCommand::InstanceExec { .. }
-            | ClientCommand::TaskRetry { .. }
-            | ClientCommand::DomainUpsert { .. }
-            | ClientCommand::TaskDesire(_)
-            | ClientCommand::TaskCancel { .. }
-            | ClientCommand::TaskResolve { .. } => false,
+        let is_global = |asked: &Request| {
+            let ClientCommand::LrpDesire(lrp) = &asked.command else { return false };
+            lrp.mode == Mode::Global && lrp.process_guid == *process_guid
         };
         update.instances.is_some() && self.all.values().any(is_global)
     }
@@ -146,38 +126,17 @@ pub fn desired<'a>(
 ) -> BTreeMap<ProcessGuid, Option<u32>> {
     let mut lrps = BTreeMap::new();
     for command in carried_out {
-        match command {
-            ClientCommand::LrpDesire(lrp) => {
-                let instances = (lrp.mode == Mode::Replicated).then_some(lrp.instances);
-                lrps.insert(lrp.process_guid.clone(), instances);
-            }
-            ClientCommand::LrpUpdate { process_guid, update, .. } => {
-                if let Some((count, wanted)) = lrps.get_mut(process_guid).zip(update.instances) {
-                    *count = Some(wanted);
-                }
-            }
-            ClientCommand::LrpRemove { process_guid } => {
-                lrps.remove(process_guid);
-            }
-            ClientCommand::LrpRetire { .. }
-            | ClientCommand::PeriodicDesire(_)
-            | ClientCommand::PeriodicUpdate(_)
-            | ClientCommand::PeriodicAction { .. }
-            | ClientCommand::ParameterisedDesire(_)
-            | ClientCommand::ParameterisedUpdate(_)
-            | ClientCommand::ParameterisedDispatch { .. }
-            | ClientCommand::ParameterisedWithdraw { .. }
-            | ClientCommand::ParameterisedRemove { .. }
-            | ClientCommand::LrpActivate { .. }
-            | ClientCommand::LrpRestart { .. }
-            | ClientCommand::LrpSteer { .. }
-            | ClientCommand::LrpRetry { .. }
-            | ClientCommand::InstanceExec { .. }
-            | ClientCommand::TaskRetry { .. }
-            | ClientCommand::DomainUpsert { .. }
-            | ClientCommand::TaskDesire(_)
-            | ClientCommand::TaskCancel { .. }
-            | ClientCommand::TaskResolve { .. } => {}
+        if let ClientCommand::LrpDesire(lrp) = command {
+            let instances = (lrp.mode == Mode::Replicated).then_some(lrp.instances);
+            lrps.insert(lrp.process_guid.clone(), instances);
+        }
+        if let ClientCommand::LrpUpdate { process_guid, update, .. } = command
+            && let Some((count, wanted)) = lrps.get_mut(process_guid).zip(update.instances)
+        {
+            *count = Some(wanted);
+        }
+        if let ClientCommand::LrpRemove { process_guid } = command {
+            lrps.remove(process_guid);
         }
     }
     lrps

@@ -162,7 +162,7 @@ pub(super) fn is_outdated_plan(refusal: &Refusal) -> bool {
 }
 
 /// Returns the target of a command.
-fn target(command: &ClientCommand) -> Target {
+pub(super) fn target(command: &ClientCommand) -> Target {
     match command {
         ClientCommand::LrpDesire(lrp) => Target::Process(lrp.process_guid.clone()),
         ClientCommand::LrpUpdate { process_guid, .. }

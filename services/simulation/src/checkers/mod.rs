@@ -69,7 +69,7 @@ use scripted::{ActionEvent, Scripted};
 
 use self::calls::Calls;
 use self::causes::Causes;
-use self::clients::Clients;
+use self::clients::{Clients, Target};
 use self::due::Due;
 use self::evacuations::Evacuations;
 use self::launches::Launches;
@@ -442,41 +442,21 @@ impl Checkers {
         self.clients.last_decision(command)
     }
 
-    /// Returns the version of the target of a command.
+    /// Returns the version of the target of a command that changes an existing target.
     pub(super) fn version_of(&self, command: &ClientCommand) -> Option<u64> {
-        match command {
-            ClientCommand::LrpUpdate { process_guid, .. }
-            | ClientCommand::LrpActivate { process_guid, .. }
-            | ClientCommand::LrpRestart { process_guid, .. }
-            | ClientCommand::LrpSteer { process_guid, .. }
-            | ClientCommand::LrpRemove { process_guid }
-            | ClientCommand::LrpRetry { process_guid, .. }
-            | ClientCommand::InstanceExec { process_guid, .. }
-            | ClientCommand::LrpRetire { process_guid, .. } => {
-                self.world.process(process_guid).map(|process| process.version)
-            }
-            ClientCommand::TaskCancel { task_guid }
-            | ClientCommand::TaskRetry { task_guid, .. }
-            | ClientCommand::TaskResolve { task_guid } => self.world.task(task_guid).map(|task| task.version),
-            ClientCommand::PeriodicUpdate(desired) => {
-                self.world.periodic(&desired.periodic_guid).map(|known| known.version)
-            }
-            ClientCommand::PeriodicAction { periodic_guid, .. } => {
-                self.world.periodic(periodic_guid).map(|known| known.version)
-            }
-            ClientCommand::ParameterisedUpdate(desired) => {
-                self.world.parameterised(&desired.parameterised_guid).map(|known| known.version)
-            }
-            ClientCommand::ParameterisedDispatch { parameterised_guid, .. }
-            | ClientCommand::ParameterisedWithdraw { parameterised_guid, .. }
-            | ClientCommand::ParameterisedRemove { parameterised_guid } => {
-                self.world.parameterised(parameterised_guid).map(|known| known.version)
-            }
-            ClientCommand::LrpDesire(_)
-            | ClientCommand::TaskDesire(_)
-            | ClientCommand::PeriodicDesire(_)
-            | ClientCommand::ParameterisedDesire(_)
-            | ClientCommand::DomainUpsert { .. } => None,
+        if let ClientCommand::LrpDesire(_)
+        | ClientCommand::TaskDesire(_)
+        | ClientCommand::PeriodicDesire(_)
+        | ClientCommand::ParameterisedDesire(_) = command
+        {
+            return None;
+        }
+        match clients::target(command) {
+            Target::Process(guid) => self.world.process(&guid).map(|known| known.version),
+            Target::Task(guid) => self.world.task(&guid).map(|known| known.version),
+            Target::Periodic(guid) => self.world.periodic(&guid).map(|known| known.version),
+            Target::Parameterised(guid) => self.world.parameterised(&guid).map(|known| known.version),
+            Target::Domain(_) => None,
         }
     }
 

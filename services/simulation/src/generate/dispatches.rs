@@ -8,14 +8,12 @@ use schemas::names::{DispatchKey, ParameterisedGuid};
 use schemas::priority::Priority;
 
 use crate::act::Act;
+use crate::generate::{client_act, competing_acts};
 use crate::rng::Rng;
-use crate::work::{Ask, Work, domain};
+use crate::work::{Ask, Work};
 
 /// Runs with parameterised tasks, per thousand.
 const PERMILLE: u64 = 500;
-
-/// Interval between two choices of clients.
-const TICK: Duration = Duration::from_millis(900);
 
 /// Number of parameterised tasks.
 const NAMES: u64 = 3;
@@ -28,29 +26,15 @@ pub(crate) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
     }
     let often = [20, 100, 300][usize::try_from(rng.below(3)).unwrap_or(0)];
     let keys = 2 + rng.below(20);
+    let begin = Duration::from_millis(1_300);
     let mut acts = vec![];
-    let mut at = Duration::from_millis(1_300);
     for number in 0..NAMES {
         let desire = desire(rng, guid(number), false);
-        acts.push((at, act(rng, desire)));
+        acts.push((begin, client_act(rng, desire)));
     }
-    while at < peace_at {
-        at += TICK;
-        if rng.chance(often) {
-            let ask = asked(rng, keys);
-            // A second client may send the same command at the same time.
-            let racing = rng.chance(150).then(|| ask.clone());
-            for ask in [ask].into_iter().chain(racing) {
-                acts.push((at, act(rng, ask)));
-            }
-        }
-    }
+    acts.extend(competing_acts(rng, (begin, peace_at), (often, 150), |rng| asked(rng, keys)));
     acts.retain(|(at, _)| *at < peace_at);
     acts
-}
-
-fn act(rng: &mut Rng, ask: Ask) -> Act {
-    Act::Ask { domain: domain(), ask, patience: rng.millis(2_000, 30_000), answer: None }
 }
 
 fn guid(number: u64) -> ParameterisedGuid {

@@ -21,8 +21,40 @@ use crate::plan::Plan;
 use crate::rates::{Faults, Rates};
 use crate::rng::Rng;
 use crate::shape::Shape;
+use crate::work::{Ask, domain};
 
 use std::time::Duration;
+
+/// Interval between two choices of the clients in [`competing_acts`].
+const TICK: Duration = Duration::from_millis(900);
+
+/// Draws commands of clients until peace. `often` and `racing` are per thousand: the probability of a command at
+/// each choice, and the probability that a second client sends the same command at the same time.
+fn competing_acts(
+    rng: &mut Rng,
+    (begin, peace_at): (Duration, Duration),
+    (often, racing): (u64, u64),
+    ask: impl Fn(&mut Rng) -> Ask,
+) -> Vec<(Duration, Act)> {
+    let mut acts = vec![];
+    let mut at = begin;
+    while at < peace_at {
+        at += TICK;
+        if rng.chance(often) {
+            let ask = ask(rng);
+            let second = rng.chance(racing).then(|| ask.clone());
+            for ask in [ask].into_iter().chain(second) {
+                acts.push((at, client_act(rng, ask)));
+            }
+        }
+    }
+    acts
+}
+
+/// Draws the patience of a client that sends a command.
+fn client_act(rng: &mut Rng, ask: Ask) -> Act {
+    Act::Ask { domain: domain(), ask, patience: rng.millis(2_000, 30_000), answer: None }
+}
 
 /// Draws changes of the number of shards.
 fn resharding(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {

@@ -8,15 +8,13 @@ use schemas::names::PeriodicGuid;
 use schemas::spec::PeriodicAction;
 
 use crate::act::Act;
+use crate::generate::{client_act, competing_acts};
 use crate::rng::Rng;
 use crate::shape::{Node, Shape};
-use crate::work::{Ask, Often, Work, domain};
+use crate::work::{Ask, Often, Work};
 
 /// Runs with periodic tasks, per thousand.
 const PERMILLE: u64 = 500;
-
-/// Interval between two choices of clients.
-const TICK: Duration = Duration::from_millis(900);
 
 /// Number of periodic tasks.
 const NAMES: u64 = 3;
@@ -48,29 +46,15 @@ pub(crate) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
         return vec![];
     }
     let often = [10, 40, 120][usize::try_from(rng.below(3)).unwrap_or(0)];
+    let begin = Duration::from_secs(1);
     let mut acts = vec![];
-    let mut at = Duration::from_secs(1);
     for number in 0..NAMES {
         let desire = desire(rng, guid(number), false);
-        acts.push((at, act(rng, desire)));
+        acts.push((begin, client_act(rng, desire)));
     }
-    while at < peace_at {
-        at += TICK;
-        if rng.chance(often) {
-            let ask = asked(rng);
-            // A second client may send the same command at the same time.
-            let racing = rng.chance(100).then(|| ask.clone());
-            for ask in [ask].into_iter().chain(racing) {
-                acts.push((at, act(rng, ask)));
-            }
-        }
-    }
+    acts.extend(competing_acts(rng, (begin, peace_at), (often, 100), asked));
     acts.retain(|(at, _)| *at < peace_at);
     acts
-}
-
-fn act(rng: &mut Rng, ask: Ask) -> Act {
-    Act::Ask { domain: domain(), ask, patience: rng.millis(2_000, 30_000), answer: None }
 }
 
 fn guid(number: u64) -> PeriodicGuid {
